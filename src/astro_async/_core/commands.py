@@ -1,0 +1,43 @@
+"""Requests, in the imperative: what the reducer asks the shell to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from astro_async._core.names import StepId
+
+__all__ = ["BlockStep", "Command", "SkipStep", "StartStep"]
+
+
+@dataclass(frozen=True, slots=True)
+class StartStep:
+    """Hand the step to a worker, and record that it started.
+
+    Attributes:
+        position: Its place in serial order.
+        attempt: The number of this attempt.
+        inputs: For each file of the step, in its order, the version to read; None if not delivered.
+    """
+
+    position: int
+    attempt: int
+    inputs: tuple[str | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockStep:
+    """Record that the step is blocked."""
+
+    step_id: StepId
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class SkipStep:
+    """Record that the step is skipped."""
+
+    step_id: StepId
+    detail: str
+
+
+Command = StartStep | BlockStep | SkipStep

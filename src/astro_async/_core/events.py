@@ -1,0 +1,272 @@
+"""Facts, in the past tense: what the journal holds, and what every reader of a run is told.
+
+Each event is one line of `events.jsonl`. The journal is the truth: folding the events of a run gives
+its state (`records.fold`), with no need of the pipeline that wrote them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from astro_async._core.status import RunStatus, StepStatus
+from astro_async.exceptions import JournalError
+
+__all__ = [
+    "AnyEvent",
+    "Event",
+    "FileFlow",
+    "FileIngested",
+    "PartWritten",
+    "RunCreated",
+    "RunFinished",
+    "RunIngested",
+    "RunPlanned",
+    "SavedFile",
+    "StatRecorded",
+    "StepBlocked",
+    "StepFinished",
+    "StepInterrupted",
+    "StepRetrying",
+    "StepSkipped",
+    "StepStarted",
+    "VersionWritten",
+    "dump_event",
+    "kind_of",
+    "parse_event",
+]
+
+
+class VersionWritten(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One immutable Parquet file of a run.
+
+    Attributes:
+        path: Relative to the run directory.
+        rows: Number of rows.
+        columns: Number of columns.
+        size_bytes: Size of the file.
+    """
+
+    path: str
+    rows: int
+    columns: int
+    size_bytes: int
+
+
+class PartWritten(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One part of a step's quarantine.
+
+    Attributes:
+        path: Relative to the run directory.
+        rows: Number of rows.
+        size_bytes: Size of the file.
+        positions: Path of the sidecar with the rows' positions in the snapshot, where known.
+    """
+
+    path: str
+    rows: int
+    size_bytes: int
+    positions: str | None = None
+
+
+class SavedFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A name given with `save_to`, and the version file that it links to.
+
+    Attributes:
+        name: Relative to the run directory.
+        path: The version file, relative to the run directory.
+        size_bytes: Size of the file.
+    """
+
+    name: str
+    path: str
+    size_bytes: int
+
+
+class FileFlow(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one attempt of a step did with one file.
+
+    Attributes:
+        name: The file.
+        read: Path of the version that the step was given.
+        rows_in: Rows of that version.
+        rows_out: Rows that later steps see: those of the published version, else all that came in.
+        rows_quarantined: Rows in the parts.
+        published: The version that it published. A check that sets nothing aside publishes the version
+            that it was given, so that it is judged again when its input changes.
+        parts: Quarantine parts in numeric order.
+        rows_filtered: Rows removed on purpose, kept under `filtered/`.
+        saved: Names given with `save_to`.
+        reasons: For each reason (a rule, or the words of the author) the number of rows it applies to.
+    """
+
+    name: str
+    read: str
+    rows_in: int
+    rows_out: int
+    rows_quarantined: int
+    published: VersionWritten | None
+    parts: tuple[PartWritten, ...] = ()
+    rows_filtered: int = 0
+    saved: tuple[SavedFile, ...] = ()
+    reasons: dict[str, int] = {}
+
+
+class StatRecorded(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A number that a step recorded; the last one of a subject and action counts."""
+
+    scope: str
+    subject: str
+    action: str
+    value: float
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+    """What all events have.
+
+    Attributes:
+        seq: 1, 2, … without gaps within a run.
+        time: ISO 8601, UTC.
+        run_id: The run.
+        step_id: The step, where there is one.
+        attempt: Its attempt, where there is one.
+    """
+
+    seq: int
+    time: str
+    run_id: str
+    step_id: str | None = None
+    attempt: int | None = None
+
+
+class RunCreated(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_created"):
+    """A run came to be; its files are not ingested yet."""
+
+    pipeline_name: str
+    source_directory: str
+    run_date: str
+    params: dict[str, Any]
+
+
+class FileIngested(Event, frozen=True, kw_only=True, omit_defaults=True, tag="file_ingested"):
+    """One source file became the first version of a file."""
+
+    name: str
+    source_path: str
+    source_size_bytes: int
+    version: VersionWritten
+
+
+class RunIngested(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_ingested"):
+    """All files of the run are ingested."""
+
+
+class RunPlanned(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_planned"):
+    """An invocation began: the one line that commits what must run again.
+
+    Attributes:
+        again: Step ids by reason; they become `pending` and lose what they published.
+        removed: Steps that the pipeline no longer has; only their attempts are remembered.
+        order: All steps in serial order, where that is not the order in which they became known.
+        params: The parameters of this invocation.
+        jobs: How many steps may run at once.
+        pid: The process.
+        host: Its machine.
+    """
+
+    again: dict[str, list[str]]
+    params: dict[str, Any]
+    jobs: int
+    pid: int
+    host: str
+    removed: list[str] = []
+    order: list[str] = []
+
+
+class StepStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="step_started"):
+    """An attempt was handed to a worker."""
+
+
+class StepRetrying(Event, frozen=True, kw_only=True, omit_defaults=True, tag="step_retrying"):
+    """An attempt failed and another will follow in the same invocation."""
+
+    detail: str
+    error: str
+
+
+class StepFinished(Event, frozen=True, kw_only=True, omit_defaults=True, tag="step_finished"):
+    """An attempt settled as `complete`, `quarantined` or `failed`."""
+
+    status: StepStatus
+    duration_ms: float
+    detail: str | None = None
+    files: tuple[FileFlow, ...] = ()
+    stats: tuple[StatRecorded, ...] = ()
+
+
+class StepBlocked(Event, frozen=True, kw_only=True, omit_defaults=True, tag="step_blocked"):
+    """A step cannot run, for a dependency did not end well."""
+
+    detail: str
+
+
+class StepSkipped(Event, frozen=True, kw_only=True, omit_defaults=True, tag="step_skipped"):
+    """None of a step's optional files was delivered."""
+
+    detail: str
+
+
+class StepInterrupted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="step_interrupted"):
+    """A running step was cancelled from outside; it published nothing."""
+
+    detail: str
+
+
+class RunFinished(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_finished"):
+    """The invocation ended with this verdict."""
+
+    status: RunStatus
+    duration_ms: float
+    detail: str | None = None
+
+
+# The closed set of facts: readers may match it exhaustively.
+AnyEvent = (
+    RunCreated
+    | FileIngested
+    | RunIngested
+    | RunPlanned
+    | StepStarted
+    | StepRetrying
+    | StepFinished
+    | StepBlocked
+    | StepSkipped
+    | StepInterrupted
+    | RunFinished
+)
+
+_ENCODER: Final = msgspec.json.Encoder()
+_DECODER: Final = msgspec.json.Decoder(AnyEvent)
+
+
+def dump_event(event: AnyEvent) -> bytes:
+    """Return the event as one line of JSON, without its newline."""
+    return _ENCODER.encode(event)
+
+
+def parse_event(line: bytes | str) -> AnyEvent:
+    """Read one line of a journal.
+
+    Raises:
+        JournalError: The line is not an event.
+    """
+    try:
+        return _DECODER.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise JournalError(f"not an event of a run: {error}") from None
+
+
+def kind_of(event: AnyEvent) -> str:
+    """Return the wire name of the kind of an event, such as `step_finished`."""
+    return str(type(event).__struct_config__.tag)

@@ -1,0 +1,98 @@
+"""The validated graph of a pipeline: serial order, dependencies, and file order.
+
+Serial order is registration order. File order says who waits for whom because of a file: a step that
+touches a file waits until every earlier *writer* of it has settled. Waiting is not a dependency and
+never blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from astro_async._core.names import StepId, check_distinct, check_name
+from astro_async.exceptions import PipelineError
+
+__all__ = ["Graph", "StepNode"]
+
+
+@dataclass(frozen=True, slots=True)
+class StepNode:
+    """What scheduling and recovery need to know of one step.
+
+    Attributes:
+        step_id: Unique in the pipeline.
+        reads: Files that it has read-only.
+        writes: Files that it has read-write, whether or not it will save them.
+        depends_on: Ids of earlier steps.
+        continues: `on_quarantine="continue"`: its dependents run on the good rows.
+        limits: Named limits of which it takes one unit each while it runs.
+        skipped: None of its files was delivered, all being optional.
+    """
+
+    step_id: StepId
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    depends_on: tuple[StepId, ...] = ()
+    continues: bool = False
+    limits: tuple[str, ...] = ()
+    skipped: bool = False
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """All files that the step touches."""
+        return self.reads + self.writes
+
+
+@dataclass(slots=True)
+class Graph:
+    """Steps in serial order, with the edges that scheduling walks.
+
+    Attributes:
+        nodes: Steps in serial order; a step's position is its index here.
+        position: From step id to position.
+        dependents: For each position, the positions that depend on it.
+        writers: For each file, the positions of its writers, ascending.
+        ranks: For each position, per file the number of writers before it: the step reads the file as
+            the first `rank` writers leave it.
+    """
+
+    nodes: Sequence[StepNode]
+    position: dict[str, int] = field(init=False)
+    dependents: list[list[int]] = field(init=False)
+    writers: dict[str, list[int]] = field(init=False)
+    ranks: list[tuple[int, ...]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Check the ids and the edges, and index them.
+
+        Raises:
+            PipelineError: A dependency is unknown, later or the step itself; ids collide.
+        """
+        for node in self.nodes:
+            check_name(node.step_id, what="step_id")
+        check_distinct((node.step_id for node in self.nodes), what="step_id")
+        self.position = {node.step_id: i for i, node in enumerate(self.nodes)}
+        self.dependents = [[] for _ in self.nodes]
+        self.writers = {}
+        self.ranks = []
+        for i, node in enumerate(self.nodes):
+            for earlier in self._dependencies(i, node):
+                self.dependents[earlier].append(i)
+            self.ranks.append(tuple(len(self.writers.get(name, ())) for name in node.files))
+            for name in node.writes:
+                self.writers.setdefault(name, []).append(i)
+
+    def _dependencies(self, i: int, node: StepNode) -> Iterable[int]:
+        for name in dict.fromkeys(node.depends_on):
+            earlier = self.position.get(name)
+            if earlier is None:
+                raise PipelineError(f"step {node.step_id!r} depends on {name!r}, which is not a step")
+            if earlier == i:
+                raise PipelineError(f"step {node.step_id!r} depends on itself")
+            if earlier > i:
+                raise PipelineError(
+                    f"step {node.step_id!r} depends on {name!r}, which is registered after it: "
+                    "depends_on names earlier steps only, so move it up"
+                )
+            yield earlier

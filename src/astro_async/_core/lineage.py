@@ -1,0 +1,219 @@
+"""Versions: what a step reads, and what must run again.
+
+One rule covers retries, crashes, `--rerun` and edited pipelines (section 6 of the behaviour contract).
+Walk the steps of the pipeline as it is now, in serial order, with the version of each file that a step
+would read. A step runs again if it did not end well, is named, depends on a step that runs again, or
+published something made from a version other than the one it would read now. Versions are compared by
+path, for they never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from astro_async._core.graph import Graph, StepNode
+from astro_async._core.names import StepId
+from astro_async._core.records import RunRecord, StepRecord, written_paths
+from astro_async._core.status import StepStatus
+from astro_async.exceptions import RunRefusedError
+
+__all__ = ["Plan", "Reason", "StaleRead", "VersionTable", "active_versions", "plan_run"]
+
+_DONE: Final = frozenset({StepStatus.COMPLETE, StepStatus.SKIPPED})
+
+# Stands for a version that a step which runs again has yet to make; no path contains it.
+_TO_BE_MADE: Final = "\0"
+
+
+class Reason(StrEnum):
+    """Why a step runs again."""
+
+    NEW = "new"
+    UNFINISHED = "unfinished"
+    QUARANTINED = "quarantined"
+    FAILED = "failed"
+    BLOCKED = "blocked"
+    NAMED = "named"
+    DEPENDENCY = "dependency"
+    INPUT = "input"
+
+
+_REASON_OF_STATUS: Final = {
+    StepStatus.PENDING: Reason.UNFINISHED,
+    StepStatus.RUNNING: Reason.UNFINISHED,
+    StepStatus.QUARANTINED: Reason.QUARANTINED,
+    StepStatus.FAILED: Reason.FAILED,
+    StepStatus.BLOCKED: Reason.BLOCKED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StaleRead:
+    """A completed step that published nothing, and read a version that has been replaced since.
+
+    It does not run again, for nothing of its work is in the data; a warning names it.
+    """
+
+    step_id: StepId
+    file: str
+    read: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run has to do, as a value.
+
+    Attributes:
+        again: Steps that run again, in serial order, with the reason.
+        because: For a step that runs again for another's sake, the step or file it is for.
+        removed: Steps on record that the pipeline no longer has.
+        stale: Steps that a warning names.
+    """
+
+    again: dict[StepId, Reason] = field(default_factory=dict)
+    because: dict[StepId, str] = field(default_factory=dict)
+    removed: tuple[StepId, ...] = ()
+    stale: tuple[StaleRead, ...] = ()
+
+    @property
+    def has_work(self) -> bool:
+        """Whether anything is to be run or forgotten."""
+        return bool(self.again or self.removed)
+
+    def by_reason(self) -> dict[str, list[str]]:
+        """Return the steps that run again, grouped by reason, each group in serial order."""
+        groups: dict[str, list[str]] = {}
+        for step_id, reason in self.again.items():
+            groups.setdefault(reason.value, []).append(step_id)
+        return groups
+
+
+def plan_run(graph: Graph, run: RunRecord, *, rerun: Collection[str] = ()) -> Plan:
+    """Decide what must run again. Linear in steps and their files; changes nothing.
+
+    Args:
+        graph: The pipeline as it is now.
+        run: The run as its journal tells it.
+        rerun: Steps that the operator names.
+
+    Raises:
+        RunRefusedError: `rerun` names a step that the pipeline does not have.
+    """
+    unknown = sorted(set(rerun) - set(graph.position))
+    if unknown:
+        raise RunRefusedError(f"--rerun names {unknown[0]!r}, which is not a step of this pipeline")
+    named = frozenset(rerun)
+    current = {name: file.parquet_path for name, file in run.files.items()}
+    again: dict[StepId, Reason] = {}
+    because: dict[StepId, str] = {}
+    stale: list[StaleRead] = []
+    for node in graph.nodes:
+        record = run.steps.get(node.step_id)
+        reason, cause = _judge(node, record, current, named, again)
+        if reason is not None:
+            again[node.step_id] = reason
+            if cause is not None:
+                because[node.step_id] = cause
+            for name in node.writes:
+                current[name] = f"{_TO_BE_MADE}{node.step_id}"
+        elif record is not None:
+            published = record.published_versions()
+            if not published:
+                stale.extend(_stale_reads(record, current))
+            current.update(published)
+    removed = tuple(StepId(step_id) for step_id in run.steps if step_id not in graph.position)
+    return Plan(again, because, removed, tuple(stale))
+
+
+def _judge(
+    node: StepNode,
+    record: StepRecord | None,
+    current: dict[str, str],
+    named: Collection[str],
+    again: dict[StepId, Reason],
+) -> tuple[Reason | None, str | None]:
+    if record is None:
+        return Reason.NEW, None
+    if record.status not in _DONE:
+        return _REASON_OF_STATUS[record.status], None
+    if node.step_id in named:
+        return Reason.NAMED, None
+    for dependency in node.depends_on:
+        if dependency in again:
+            return Reason.DEPENDENCY, dependency
+    if record.status is StepStatus.SKIPPED:
+        return (None, None) if node.skipped else (Reason.NEW, None)
+    published = record.published_versions()
+    if published:
+        read = record.read_versions()
+        for name in node.files:
+            # A file that was not delivered is read as nothing, then as now.
+            if read.get(name) != current.get(name):
+                return Reason.INPUT, name
+        if not published.keys() <= set(node.writes):
+            return Reason.INPUT, next(iter(published.keys() - set(node.writes)))
+    return None, None
+
+
+def _stale_reads(record: StepRecord, current: dict[str, str]) -> Iterator[StaleRead]:
+    for name, version in record.read_versions().items():
+        if current.get(name, version) != version:
+            yield StaleRead(StepId(record.step_id), name, version)
+
+
+def named_by(run: RunRecord) -> set[str]:
+    """Return the paths of all data files that the records of a run name."""
+    return set(run.named_paths())
+
+
+def forgotten_paths(run: RunRecord, plan: Plan) -> Iterator[str]:
+    """Yield the files that only the steps of a plan name: litter, once the plan is durable."""
+    gone = set(plan.again) | set(plan.removed)
+    kept = {file.parquet_path for file in run.files.values()}
+    for step_id, record in run.steps.items():
+        if step_id not in gone:
+            for flow in record.files:
+                kept.add(flow.read)
+                kept.update(written_paths(flow))
+    for step_id in sorted(gone & run.steps.keys()):
+        for flow in run.steps[step_id].files:
+            yield from (path for path in written_paths(flow) if path not in kept)
+
+
+def active_versions(run: RunRecord) -> dict[str, str]:
+    """Return, for each file, the version published last in serial order, else the ingested one."""
+    current = {name: file.parquet_path for name, file in run.files.items()}
+    for record in run.steps.values():
+        current.update(record.published_versions())
+    return current
+
+
+class VersionTable:
+    """What each step reads, kept while a run goes on.
+
+    A step with `rank` writers of a file before it reads what the first `rank` writers leave. The prefix
+    of settled writers only ever grows, so each file keeps the version after each settled prefix, and a
+    look-up is one index.
+    """
+
+    __slots__ = ("_after",)
+
+    def __init__(self, run: RunRecord) -> None:
+        self._after = {name: [file.parquet_path] for name, file in run.files.items()}
+
+    def advance(self, name: str, published: str | None) -> None:
+        """Note that the next writer of a file, in serial order, has settled."""
+        versions = self._after.get(name)
+        if versions is not None:
+            versions.append(versions[-1] if published is None else published)
+
+    def version(self, name: str, rank: int) -> str | None:
+        """Return the version that a step reads, or None if the file was not delivered.
+
+        All writers before the step must have settled.
+        """
+        versions = self._after.get(name)
+        return None if versions is None else versions[rank]

@@ -1,0 +1,164 @@
+"""The manifest: a readable checkpoint of the journal, as JSON.
+
+`manifest.json` holds what folding the first `journal_bytes` of `events.jsonl` gives, in the words that
+people and tools read. Its head (everything before `ingested_files`) is small, so that a list of runs need
+not read the rest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Final
+
+import msgspec
+
+from astro_async._core.lineage import active_versions
+from astro_async._core.names import RunId
+from astro_async._core.records import IngestedFile, RunRecord, StepRecord
+from astro_async._core.selection import RunSummary
+from astro_async._core.status import RunStatus
+from astro_async.exceptions import JournalError
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "Manifest",
+    "dump_manifest",
+    "parse_manifest",
+    "restore_record",
+    "snapshot_record",
+    "summarise",
+]
+
+SCHEMA_VERSION: Final = 1
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """The document.
+
+    Attributes:
+        schema_version: Of this document and of the journal beside it.
+        journal_bytes: How much of the journal it contains; that much is durable.
+        journal_seq: Number of the last event that it contains.
+        step_counts: Steps by status.
+        rows_quarantined: Rows that wait in quarantine.
+        removed_steps: Attempts of steps that the pipeline no longer has.
+
+    The other fields are those of `RunRecord`.
+    """
+
+    schema_version: int
+    run_id: str
+    pipeline_name: str
+    status: RunStatus
+    source_directory: str
+    run_date: str
+    params: dict[str, Any]
+    created_at: str
+    ingested_at: str | None
+    finished_at: str | None
+    detail: str | None
+    step_counts: dict[str, int]
+    rows_quarantined: int
+    journal_bytes: int
+    journal_seq: int
+    removed_steps: dict[str, int]
+    ingested_files: list[IngestedFile]
+    step_states: list[StepRecord]
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+_DECODER: Final = msgspec.json.Decoder(Manifest)
+
+
+def snapshot_record(run: RunRecord, *, journal_bytes: int) -> Manifest:
+    """Return the manifest of a record. Shares its immutable parts, so later events do not show in it."""
+    active = active_versions(run)
+    return Manifest(
+        schema_version=SCHEMA_VERSION,
+        run_id=run.run_id,
+        pipeline_name=run.pipeline_name,
+        status=run.status,
+        source_directory=run.source_directory,
+        run_date=run.run_date,
+        params=run.params,
+        created_at=run.created_at,
+        ingested_at=run.ingested_at,
+        finished_at=run.finished_at,
+        detail=run.detail,
+        step_counts=dict(Counter(record.status.value for record in run.steps.values())),
+        rows_quarantined=sum(
+            flow.rows_quarantined for record in run.steps.values() for flow in record.files if flow.parts
+        ),
+        journal_bytes=journal_bytes,
+        journal_seq=run.seq,
+        removed_steps=dict(run.removed),
+        ingested_files=[
+            msgspec.structs.replace(file, active_path=active[name]) for name, file in run.files.items()
+        ],
+        step_states=list(run.steps.values()),
+    )
+
+
+def dump_manifest(manifest: Manifest) -> bytes:
+    """Return the document, one entry of a list to a line, with a final newline."""
+    head, _, lists = _ENCODER.encode(manifest).partition(b',"ingested_files":[')
+    lists = lists.replace(b'},{"name":', b'},\n{"name":').replace(b'},{"step_id":', b'},\n{"step_id":')
+    return (
+        head
+        + b',\n"ingested_files":[\n'
+        + lists.replace(b',"step_states":[', b',\n"step_states":[\n')
+        + b"\n"
+    )
+
+
+def parse_manifest(document: bytes) -> Manifest:
+    """Read a manifest.
+
+    Raises:
+        JournalError: It is empty, cut off, of a later schema, or no manifest at all.
+    """
+    try:
+        manifest = _DECODER.decode(document)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise JournalError(f"not a manifest: {error}") from None
+    if manifest.schema_version != SCHEMA_VERSION:
+        raise JournalError(
+            f"the manifest has schema version {manifest.schema_version}, this program reads "
+            f"{SCHEMA_VERSION}: use the version of astro_async that wrote it, or a later one"
+        )
+    return manifest
+
+
+def restore_record(manifest: Manifest) -> RunRecord:
+    """Return the record that a manifest is the checkpoint of."""
+    return RunRecord(
+        run_id=RunId(manifest.run_id),
+        pipeline_name=manifest.pipeline_name,
+        status=manifest.status,
+        source_directory=manifest.source_directory,
+        run_date=manifest.run_date,
+        params=manifest.params,
+        created_at=manifest.created_at,
+        ingested_at=manifest.ingested_at,
+        files={file.name: file for file in manifest.ingested_files},
+        steps={record.step_id: record for record in manifest.step_states},
+        removed=dict(manifest.removed_steps),
+        detail=manifest.detail,
+        seq=manifest.journal_seq,
+        finished_at=manifest.finished_at,
+    )
+
+
+def summarise(manifest: Manifest, *, locked: bool) -> RunSummary:
+    """Return the summary of a run; one that says `running` while nobody holds its lock is `interrupted`."""
+    dead = manifest.status is RunStatus.RUNNING and not locked
+    return RunSummary(
+        run_id=RunId(manifest.run_id),
+        status=RunStatus.INTERRUPTED if dead else manifest.status,
+        pipeline_name=manifest.pipeline_name,
+        created_at=manifest.created_at,
+        ingested_at=manifest.ingested_at,
+        source_directory=manifest.source_directory,
+        counts=manifest.step_counts,
+        rows_quarantined=manifest.rows_quarantined,
+    )

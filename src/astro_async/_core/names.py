@@ -1,0 +1,126 @@
+"""Names that become paths: step ids, ingest names, run ids, the names given to `save_to`.
+
+Every check that keeps a name inside the run directory is here. The file system is never asked: what a
+planted symlink could do is the store's business.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from typing import Final, NewType
+
+from astro_async.exceptions import InvalidNameError
+
+__all__ = [
+    "RunId",
+    "StepId",
+    "check_distinct",
+    "check_name",
+    "check_run_id",
+    "check_save_path",
+    "slugify",
+]
+
+StepId = NewType("StepId", str)
+RunId = NewType("RunId", str)
+
+RUN_ID_LENGTH: Final = 5
+RUN_ID_ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
+
+# With its attempt, part number and suffix a name stays under the 255 bytes of common file systems.
+_MAX_NAME_BYTES: Final = 200
+_NAME: Final = re.compile(r"\w[\w.-]*")
+_STEP_ID: Final = re.compile(r"\w[\w-]*")
+_RUN_ID: Final = re.compile(rf"[a-z0-9]{{{RUN_ID_LENGTH}}}")
+_RESERVED_NAMES: Final = frozenset({"ingest"})
+_RESERVED_FOLDERS: Final = frozenset(
+    {"ingested", "versions", "current", "snapshots", "quarantine", "filtered", "patches", "staging"}
+)
+
+
+def slugify(label: str) -> StepId:
+    """Turn a step's label into its id: ASCII lower case, everything else a single hyphen.
+
+    Raises:
+        InvalidNameError: Nothing is left; the step needs an explicit `step_id`.
+    """
+    plain = unicodedata.normalize("NFKD", label).encode("ascii", "ignore").decode().lower()
+    slug = re.sub(r"[^a-z0-9_]+", "-", plain).strip("-")
+    if not slug:
+        raise InvalidNameError(f"the label {label!r} has no letter or digit to make an id of: give step_id=")
+    return StepId(slug)
+
+
+def check_name(name: str, *, what: str) -> str:
+    """Return a step id or ingest name unchanged if it is safe as a part of a path.
+
+    Letters, digits, `_` and `-` (an ingest name also `.`), starting with a letter, a digit or `_`; at
+    most 200 bytes; not reserved.
+
+    Raises:
+        InvalidNameError: The name is not safe; the message says what it names.
+    """
+    pattern = _STEP_ID if what == "step_id" else _NAME
+    if not isinstance(name, str) or not pattern.fullmatch(name):
+        raise InvalidNameError(
+            f"{what} {name!r} is not usable as a file name: use letters, digits, '_' and '-', "
+            "starting with a letter, a digit or '_'"
+        )
+    if name.lower() in _RESERVED_NAMES:
+        raise InvalidNameError(f"{what} {name!r} is reserved: choose another")
+    if len(name.encode()) > _MAX_NAME_BYTES:
+        raise InvalidNameError(f"{what} {name[:40]!r}… is longer than {_MAX_NAME_BYTES} bytes")
+    return name
+
+
+def check_run_id(run_id: str) -> RunId:
+    """Return a run id unchanged if it is five characters of `a-z0-9`.
+
+    Raises:
+        InvalidNameError: It is anything else, a path for instance.
+    """
+    if not _RUN_ID.fullmatch(run_id):
+        raise InvalidNameError(
+            f"{run_id!r} is not a run id: a run id is {RUN_ID_LENGTH} characters of a-z and 0-9 "
+            "(`astro list` shows them)"
+        )
+    return RunId(run_id)
+
+
+def check_save_path(subfolder: str, filename: str) -> str:
+    """Return the path, relative to the run directory, that `save_to(subfolder, filename)` names.
+
+    Raises:
+        InvalidNameError: It would leave the run directory, or lies in a folder of the run's own.
+    """
+    parts = [*subfolder.split("/"), filename]
+    if not all(_NAME.fullmatch(part) and len(part.encode()) <= _MAX_NAME_BYTES for part in parts):
+        raise InvalidNameError(
+            f"save_to({subfolder!r}, {filename!r}) does not stay inside the run directory: use plain "
+            "folder and file names"
+        )
+    if parts[0].lower() in _RESERVED_FOLDERS:
+        raise InvalidNameError(
+            f"save_to({subfolder!r}, …): that folder belongs to the run; use another, such as 'processed'"
+        )
+    return "/".join(parts)
+
+
+def check_distinct(names: Iterable[str], *, what: str) -> None:
+    """Refuse names that are equal, or equal but for case or Unicode form.
+
+    Raises:
+        InvalidNameError: Two names collide; both are shown.
+    """
+    seen: dict[str, str] = {}
+    for name in names:
+        folded = unicodedata.normalize("NFC", name).casefold()
+        other = seen.setdefault(folded, name)
+        if other is not name:
+            if other == name:
+                raise InvalidNameError(f"{what} {name!r} is used twice: give each its own")
+            raise InvalidNameError(
+                f"{what} {other!r} and {name!r} differ only by case: some file systems cannot tell them apart"
+            )

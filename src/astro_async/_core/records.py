@@ -1,0 +1,273 @@
+"""What is known of a run and its steps: the fold of its journal.
+
+`fold` applies one event to a `RunRecord`, checking it against the transition tables. It needs no pipeline:
+whoever reads a journal, be it recovery, `astro show` or a test, gets the same state from the same lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from astro_async._core.events import (
+    AnyEvent,
+    FileFlow,
+    FileIngested,
+    RunCreated,
+    RunFinished,
+    RunIngested,
+    RunPlanned,
+    StepBlocked,
+    StepFinished,
+    StepInterrupted,
+    StepRetrying,
+    StepSkipped,
+    StepStarted,
+    VersionWritten,
+    kind_of,
+)
+from astro_async._core.names import RunId
+from astro_async._core.status import RunStatus, StepStatus, next_run_status, next_step_status
+from astro_async.exceptions import IllegalTransitionError, JournalError
+
+__all__ = ["IngestedFile", "RunRecord", "StepRecord", "fold", "start_record"]
+
+
+class IngestedFile(msgspec.Struct, frozen=True):
+    """One ingested source, as the manifest lists it.
+
+    Attributes:
+        name: The `ingest_name`.
+        source_path: Absolute path of the source.
+        parquet_path: The ingested version, relative to the run directory.
+        active_path: The version that was published last in serial order, relative to the run directory.
+        row_count: Rows of the ingested version.
+        column_count: Columns of the ingested version.
+        source_size_bytes: Size of the source.
+        size_bytes: Size of the ingested version.
+    """
+
+    name: str
+    source_path: str
+    parquet_path: str
+    active_path: str
+    row_count: int
+    column_count: int
+    source_size_bytes: int
+    size_bytes: int
+
+
+class StepRecord(msgspec.Struct, frozen=True):
+    """The last that is known of one step.
+
+    Attributes:
+        step_id: The step.
+        status: Its status.
+        detail: Why it has this status, in words; names the steps it waits for or is blocked by.
+        attempt: How often it was started, over all invocations.
+        started_at: When the last attempt started.
+        finished_at: When it settled.
+        files: What the last attempt did with each file; empty unless it settled by running.
+    """
+
+    step_id: str
+    status: StepStatus = StepStatus.PENDING
+    detail: str | None = None
+    attempt: int = 0
+    started_at: str | None = None
+    finished_at: str | None = None
+    files: tuple[FileFlow, ...] = ()
+
+    def read_versions(self) -> dict[str, str]:
+        """Return, for each file, the version that the last attempt was given."""
+        return {flow.name: flow.read for flow in self.files}
+
+    def published_versions(self) -> dict[str, str]:
+        """Return, for each file that the last attempt published, the new version."""
+        return {flow.name: flow.published.path for flow in self.files if flow.published is not None}
+
+
+class RunRecord(msgspec.Struct):
+    """The state of one run.
+
+    Attributes:
+        run_id: The run.
+        pipeline_name: What the pipeline calls itself.
+        status: Its status.
+        source_directory: Absolute path of the source.
+        run_date: ISO date, fixed when the run is created.
+        params: What a retry uses again unless given anew.
+        created_at: When it was created.
+        ingested_at: When its files were all ingested.
+        files: Ingested files by name.
+        steps: Step records by id, in serial order.
+        removed: Attempts of steps that the pipeline no longer has.
+        detail: Why the last invocation ended as it did.
+        seq: Number of the last event.
+        finished_at: When the last invocation ended.
+    """
+
+    run_id: RunId
+    pipeline_name: str
+    status: RunStatus
+    source_directory: str
+    run_date: str
+    params: dict[str, Any]
+    created_at: str
+    ingested_at: str | None = None
+    files: dict[str, IngestedFile] = {}
+    steps: dict[str, StepRecord] = {}
+    removed: dict[str, int] = {}
+    detail: str | None = None
+    seq: int = 0
+    finished_at: str | None = None
+
+    def named_paths(self) -> Iterator[str]:
+        """Yield the path of every data file that a record names; some more than once."""
+        for file in self.files.values():
+            yield file.parquet_path
+        for record in self.steps.values():
+            for flow in record.files:
+                yield flow.read
+                yield from written_paths(flow)
+
+
+def written_paths(flow: FileFlow) -> Iterator[str]:
+    """Yield the paths of the files that an attempt published for one file."""
+    if flow.published is not None:
+        yield flow.published.path
+    for saved in flow.saved:
+        yield saved.path
+    for part in flow.parts:
+        yield part.path
+        if part.positions is not None:
+            yield part.positions
+
+
+def start_record(event: AnyEvent) -> RunRecord:
+    """Return the record that the first event of a journal makes.
+
+    Raises:
+        JournalError: The first event is not `run_created`.
+    """
+    if not isinstance(event, RunCreated):
+        raise JournalError(f"the journal starts with {kind_of(event)}, not with run_created")
+    return RunRecord(
+        run_id=RunId(event.run_id),
+        pipeline_name=event.pipeline_name,
+        status=RunStatus.CREATED,
+        source_directory=event.source_directory,
+        run_date=event.run_date,
+        params=event.params,
+        created_at=event.time,
+        seq=event.seq,
+    )
+
+
+def fold(run: RunRecord, event: AnyEvent) -> None:
+    """Apply one event to the record of its run.
+
+    The work is constant for a step's event; planning is linear in the steps that it names.
+
+    Raises:
+        IllegalTransitionError: The event cannot follow the present status; the record is unchanged.
+        JournalError: The event does not belong here: another run, a gap in `seq`.
+    """
+    if event.seq != run.seq + 1 or event.run_id != run.run_id:
+        raise JournalError(
+            f"event {event.seq} of run {event.run_id} cannot follow event {run.seq} of run {run.run_id}"
+        )
+    if event.step_id is not None:
+        _fold_step(run, event)
+    else:
+        _fold_run(run, event)
+    run.seq = event.seq
+
+
+def _fold_step(run: RunRecord, event: AnyEvent) -> None:
+    step_id = str(event.step_id)
+    record = run.steps.get(step_id)
+    if record is None:
+        raise IllegalTransitionError(f"{kind_of(event)} for {step_id!r}, which was never planned")
+    match event:
+        case StepStarted():
+            after = StepRecord(
+                step_id,
+                StepStatus.RUNNING,
+                attempt=event.attempt or record.attempt + 1,
+                started_at=event.time,
+            )
+        case StepFinished():
+            after = StepRecord(
+                step_id,
+                event.status,
+                event.detail,
+                record.attempt,
+                record.started_at,
+                event.time,
+                event.files,
+            )
+        case StepRetrying():
+            after = msgspec.structs.replace(record, detail=event.detail)
+        case StepBlocked():
+            after = StepRecord(step_id, StepStatus.BLOCKED, event.detail, record.attempt)
+        case StepSkipped():
+            after = StepRecord(step_id, StepStatus.SKIPPED, event.detail, record.attempt)
+        case StepInterrupted():
+            after = StepRecord(step_id, StepStatus.PENDING, event.detail, record.attempt)
+        case _:
+            raise JournalError(f"{kind_of(event)} names a step")
+    story = f"step {step_id!r}, attempt {record.attempt}, {record.detail or 'no detail'}"
+    next_step_status(kind_of(event), record.status, after.status, story=story)
+    run.steps[step_id] = after
+
+
+def _fold_run(run: RunRecord, event: AnyEvent) -> None:
+    story = f"run {run.run_id}, event {event.seq}"
+    match event:
+        case FileIngested():
+            run.files[event.name] = _ingested(event)
+        case RunIngested():
+            run.status = next_run_status("run_ingested", run.status, RunStatus.INGESTED, story=story)
+            run.ingested_at = event.time
+        case RunPlanned():
+            run.status = next_run_status("run_planned", run.status, RunStatus.RUNNING, story=story)
+            run.detail = run.finished_at = None
+            run.params = event.params
+            _fold_plan(run, event)
+        case RunFinished():
+            run.status = next_run_status("run_finished", run.status, event.status, story=story)
+            run.detail, run.finished_at = event.detail, event.time
+        case _:
+            raise JournalError(f"{kind_of(event)} without a step, or twice")
+
+
+def _fold_plan(run: RunRecord, event: RunPlanned) -> None:
+    for step_id in event.removed:
+        gone = run.steps.pop(step_id, None)
+        if gone is not None:
+            # A step that comes back under the same id goes on counting: no version name is used twice.
+            run.removed[step_id] = gone.attempt
+    for step_ids in event.again.values():
+        for step_id in step_ids:
+            record = run.steps.get(step_id)
+            attempt = run.removed.pop(step_id, 0) if record is None else record.attempt
+            run.steps[step_id] = StepRecord(step_id, attempt=attempt)
+    if event.order:
+        run.steps = {step_id: run.steps[step_id] for step_id in event.order}
+
+
+def _ingested(event: FileIngested) -> IngestedFile:
+    version: VersionWritten = event.version
+    return IngestedFile(
+        name=event.name,
+        source_path=event.source_path,
+        parquet_path=version.path,
+        active_path=version.path,
+        row_count=version.rows,
+        column_count=version.columns,
+        source_size_bytes=event.source_size_bytes,
+        size_bytes=version.size_bytes,
+    )

@@ -1,0 +1,249 @@
+"""Scheduling: why a step starts, waits, is blocked or is never reached.
+
+`Scheduler.reduce` takes a fact and returns requests; it does work in proportion to the edges of the step
+that the fact is about. `Scheduler.take_starts` hands out what may start now. Neither acts, waits or looks
+at a clock: the executor performs the requests and reports back with facts.
+
+A step may start when
+
+* its dependencies are satisfied (`complete`, `skipped`, or `quarantined` with `on_quarantine="continue"`),
+* for each of its files, all earlier writers have settled,
+* it lies before the stop point: the earliest step, in serial order, that failed or was blocked,
+* a slot and its named limits are free. All or none of them are taken.
+
+Among the steps that may start, the earliest in serial order goes first.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Mapping
+
+from astro_async._core.commands import BlockStep, Command, SkipStep, StartStep
+from astro_async._core.events import (
+    AnyEvent,
+    StepBlocked,
+    StepFinished,
+    StepInterrupted,
+    StepRetrying,
+    StepSkipped,
+)
+from astro_async._core.graph import Graph, StepNode
+from astro_async._core.lineage import VersionTable
+from astro_async._core.records import RunRecord, StepRecord, fold
+from astro_async._core.status import SETTLED, StepStatus, is_satisfied
+from astro_async.exceptions import PipelineError
+
+__all__ = ["Scheduler"]
+
+_STOPS = frozenset({StepStatus.FAILED, StepStatus.BLOCKED})
+
+
+class Scheduler:
+    """The scheduling state of one invocation.
+
+    Attributes:
+        run: The record of the run; every event that `reduce` takes is folded into it.
+        graph: The pipeline.
+        stop: The stop point, a position; the number of steps if nothing stopped.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        run: RunRecord,
+        *,
+        jobs: int,
+        keep_going: bool = False,
+        limits: Mapping[str, int] | None = None,
+    ) -> None:
+        """Set the counters from the records, after the plan was folded into them.
+
+        Raises:
+            PipelineError: A step names a limit that has no size.
+        """
+        self.graph = graph
+        self.run = run
+        self.stop = len(graph.nodes)
+        self._keep_going = keep_going
+        self._halted = False
+        self._free_slots = jobs
+        self._free_limits = dict(limits or {})
+        self._table = VersionTable(run)
+        self._ready: list[int] = []
+        self._due: list[int] = []
+        self._starved: dict[str, list[int]] = {}
+        self._holding: set[int] = set()
+        self._backing_off: set[int] = set()
+        # For each file, how many of its writers have settled without a gap, and who waits for how many.
+        self._frontier = dict.fromkeys(graph.writers, 0)
+        self._waiting_for: dict[tuple[str, int], list[int]] = {}
+        self._missing = [0] * len(graph.nodes)
+        self._count_missing()
+
+    # -- what the executor asks ----------------------------------------------------------------
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no step holds a slot or waits for its next attempt."""
+        return not self._holding and not self._backing_off and not self._due
+
+    @property
+    def holding(self) -> frozenset[int]:
+        """Positions of the steps that hold a slot."""
+        return frozenset(self._holding)
+
+    def record(self, position: int) -> StepRecord:
+        """Return the record of the step at a position."""
+        return self.run.steps[self.graph.nodes[position].step_id]
+
+    def halt(self) -> None:
+        """Start nothing more, whatever becomes ready."""
+        self._halted = True
+        self._due.clear()
+
+    def requeue(self, position: int) -> None:
+        """Let a step whose back-off has passed start again, as soon as a slot is free."""
+        self._backing_off.discard(position)
+        if not self._halted:
+            heapq.heappush(self._due, position)
+
+    def release(self, position: int) -> None:
+        """Give back the slot and the limits of a step."""
+        self._holding.discard(position)
+        self._free_slots += 1
+        for name in self.graph.nodes[position].limits:
+            self._free_limits[name] += 1
+            for starved in self._starved.pop(name, ()):
+                heapq.heappush(self._ready, starved)
+
+    def take_starts(self) -> list[Command]:
+        """Return what may start now, taking a slot and the limits for each; skips take none."""
+        starts: list[Command] = []
+        while self._free_slots and not self._halted:
+            position = self._pop_startable()
+            if position is None:
+                break
+            node = self.graph.nodes[position]
+            if node.skipped:
+                detail = f"not delivered: {', '.join(node.files)}"
+                starts.append(SkipStep(node.step_id, detail))
+                # The skip must be folded before anything behind it is looked at.
+                break
+            self._take(position)
+            ranks = self.graph.ranks[position]
+            inputs = tuple(
+                self._table.version(name, rank) for name, rank in zip(node.files, ranks, strict=True)
+            )
+            starts.append(StartStep(position, self.record(position).attempt + 1, inputs))
+        return starts
+
+    def reduce(self, event: AnyEvent, *, keeps_slot: bool = False) -> list[Command]:
+        """Fold a fact and return what follows from it.
+
+        Args:
+            event: A fact about this run.
+            keeps_slot: The step's thread is still busy: its slot is not free until `release`.
+
+        Raises:
+            IllegalTransitionError: The fact cannot follow; nothing has changed.
+        """
+        fold(self.run, event)
+        position = self.graph.position.get(event.step_id or "")
+        if position is None:
+            return []
+        if isinstance(event, StepRetrying):
+            self._backing_off.add(position)
+        else:
+            self._backing_off.discard(position)
+        if (
+            isinstance(event, StepFinished | StepRetrying | StepInterrupted)
+            and position in self._holding
+            and not keeps_slot
+        ):
+            self.release(position)
+        if isinstance(event, StepFinished | StepBlocked | StepSkipped):
+            return self._settle(position)
+        return []
+
+    # -- what it keeps -------------------------------------------------------------------------
+
+    def _count_missing(self) -> None:
+        settled = [self.record(i).status in SETTLED for i in range(len(self.graph.nodes))]
+        for name, writers in self.graph.writers.items():
+            for position in itertools.takewhile(settled.__getitem__, writers):
+                self._advance(name, position)
+        for i, targets in enumerate(self.graph.dependents):
+            if not settled[i]:
+                for dependent in targets:
+                    self._missing[dependent] += 1
+        for i, node in enumerate(self.graph.nodes):
+            if not settled[i]:
+                self._enrol(i, node)
+
+    def _enrol(self, position: int, node: StepNode) -> None:
+        for name in node.limits:
+            if name not in self._free_limits:
+                raise PipelineError(f"step {node.step_id!r} needs limit {name!r}, which has no size")
+        for name, rank in zip(node.files, self.graph.ranks[position], strict=True):
+            if rank and rank > self._frontier[name]:
+                self._missing[position] += 1
+                self._waiting_for.setdefault((name, rank), []).append(position)
+        if not self._missing[position]:
+            self._ready.append(position)
+
+    def _pop_startable(self) -> int | None:
+        while self._due or (self._ready and self._ready[0] < self.stop):
+            # A step in its second attempt is running already: the stop point does not concern it.
+            position = heapq.heappop(self._due if self._due else self._ready)
+            if self.record(position).status not in (StepStatus.PENDING, StepStatus.RUNNING):
+                continue  # blocked while it waited for a limit
+            full = next((n for n in self.graph.nodes[position].limits if not self._free_limits[n]), None)
+            if full is None:
+                return position
+            self._starved.setdefault(full, []).append(position)
+        return None
+
+    def _take(self, position: int) -> None:
+        self._free_slots -= 1
+        self._holding.add(position)
+        for name in self.graph.nodes[position].limits:
+            self._free_limits[name] -= 1
+
+    def _settle(self, position: int) -> list[Command]:
+        node = self.graph.nodes[position]
+        record = self.record(position)
+        commands: list[Command] = []
+        if is_satisfied(record.status, continues=node.continues):
+            for dependent in self.graph.dependents[position]:
+                self._one_less(dependent)
+        else:
+            for dependent in self.graph.dependents[position]:
+                if self.record(dependent).status is StepStatus.PENDING:
+                    detail = f"blocked by {node.step_id}, which is {record.status}"
+                    commands.append(BlockStep(self.graph.nodes[dependent].step_id, detail))
+        if record.status in _STOPS and not self._keep_going:
+            self.stop = min(self.stop, position)
+        for name in node.writes:
+            self._close_gap(name)
+        return commands
+
+    def _close_gap(self, name: str) -> None:
+        writers = self.graph.writers[name]
+        while self._frontier[name] < len(writers):
+            position = writers[self._frontier[name]]
+            if self.record(position).status not in SETTLED:
+                return
+            self._advance(name, position)
+            for waiting in self._waiting_for.pop((name, self._frontier[name]), ()):
+                self._one_less(waiting)
+
+    def _advance(self, name: str, position: int) -> None:
+        self._frontier[name] += 1
+        self._table.advance(name, self.record(position).published_versions().get(name))
+
+    def _one_less(self, position: int) -> None:
+        self._missing[position] -= 1
+        if not self._missing[position] and self.record(position).status is StepStatus.PENDING:
+            heapq.heappush(self._ready, position)

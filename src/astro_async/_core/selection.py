@@ -1,0 +1,72 @@
+"""Which run does a bare `astro run` mean?
+
+The newest by ingest time that has something to do, so that tonight's files are never held up by
+yesterday's undecided rows. The others that wait are named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from astro_async._core.names import RunId
+from astro_async._core.status import RunStatus
+
+__all__ = ["RunSummary", "Selection", "select_run"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """What selection and `astro list` need to know of a run.
+
+    Attributes:
+        run_id: The run.
+        status: As derived by a reader: a run that says `running` while nobody holds its lock is
+            `interrupted`.
+        pipeline_name: What the pipeline called itself.
+        created_at: ISO 8601, UTC.
+        ingested_at: ISO 8601, UTC; None while it is being ingested.
+        source_directory: Where its files came from.
+        counts: Steps by status.
+        rows_quarantined: Rows that wait in quarantine.
+    """
+
+    run_id: RunId
+    status: RunStatus
+    pipeline_name: str
+    created_at: str
+    ingested_at: str | None
+    source_directory: str
+    counts: dict[str, int]
+    rows_quarantined: int
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The chosen run and the others that wait.
+
+    Attributes:
+        chosen: None if no run has anything to do.
+        waiting: Older runs with something to do, newest first.
+    """
+
+    chosen: RunSummary | None
+    waiting: tuple[RunSummary, ...]
+
+
+def has_something_to_do(summary: RunSummary) -> bool:
+    """Tell whether a bare `astro run` may take up this run."""
+    return summary.ingested_at is not None and summary.status is not RunStatus.COMPLETED
+
+
+def newest_first(runs: Sequence[RunSummary]) -> list[RunSummary]:
+    """Sort runs by ingest time, newest first; equal times by id, so that the order is stable."""
+    return sorted(runs, key=lambda run: (run.ingested_at or run.created_at, run.run_id), reverse=True)
+
+
+def select_run(runs: Sequence[RunSummary]) -> Selection:
+    """Choose the newest run that has something to do."""
+    waiting = [run for run in newest_first(runs) if has_something_to_do(run)]
+    if not waiting:
+        return Selection(None, ())
+    return Selection(waiting[0], tuple(waiting[1:]))
