@@ -96,7 +96,8 @@ class FileFlow(msgspec.Struct, frozen=True, omit_defaults=True):
         published: The version that it published. A check that sets nothing aside publishes the version
             that it was given, so that it is judged again when its input changes.
         parts: Quarantine parts in numeric order.
-        rows_filtered: Rows removed on purpose, kept under `filtered/`.
+        rows_filtered: Rows removed on purpose by a filter.
+        filtered: The file that keeps them, relative to the run directory.
         saved: Names given with `save_to`.
         reasons: For each reason (a rule, or the words of the author) the number of rows it applies to.
     """
@@ -109,6 +110,7 @@ class FileFlow(msgspec.Struct, frozen=True, omit_defaults=True):
     published: VersionWritten | None
     parts: tuple[PartWritten, ...] = ()
     rows_filtered: int = 0
+    filtered: str | None = None
     saved: tuple[SavedFile, ...] = ()
     reasons: dict[str, int] = {}
 

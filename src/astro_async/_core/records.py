@@ -32,7 +32,7 @@ from astro_async._core.names import RunId
 from astro_async._core.status import RunStatus, StepStatus, next_run_status, next_step_status
 from astro_async.exceptions import IllegalTransitionError, JournalError
 
-__all__ = ["IngestedFile", "RunRecord", "StepRecord", "fold", "start_record"]
+__all__ = ["IngestedFile", "RunRecord", "StepRecord", "fold", "start_record", "written_paths"]
 
 
 class IngestedFile(msgspec.Struct, frozen=True):
@@ -144,6 +144,8 @@ def written_paths(flow: FileFlow) -> Iterator[str]:
         yield part.path
         if part.positions is not None:
             yield part.positions
+    if flow.filtered is not None:
+        yield flow.filtered
 
 
 def start_record(event: AnyEvent) -> RunRecord:

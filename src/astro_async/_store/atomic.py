@@ -1,0 +1,209 @@
+"""The seam: every change to the disk passes one of these methods.
+
+A test subclasses `Disk` and overrides `before`, to make the k-th operation fail or to kill the process
+there. Errors of the operating system come out as `StorageError`, with the path and what to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from typing import Final
+
+from astro_async.exceptions import StorageError
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - not on this platform
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["Disk", "storage_errors"]
+
+# linux/fs.h; file systems without shared extents answer with an error and the file is copied.
+_FICLONE: Final = 0x40049409
+
+# The inode is out of links, the target lies on another file system, or links are not supported.
+_NO_LINK: Final = frozenset({errno.EMLINK, errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.ENOSYS})
+
+PUBLISHED_MODE: Final = 0o444
+
+
+@contextlib.contextmanager
+def storage_errors(operation: str, path: str) -> Iterator[None]:
+    """Turn an `OSError` inside the block into a `StorageError` that names the operation and the path.
+
+    Raises:
+        StorageError: The operating system refused.
+    """
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StorageError(
+            f"cannot {operation} {path}: {reason}. Nothing recorded is lost: "
+            "put this right and give the command again"
+        ) from error
+
+
+class Disk:
+    """Changes to the disk, one method for each kind."""
+
+    def __init__(self) -> None:
+        self._directories: set[str] = set()
+        # Where a file that is out of links has a copy which is not.
+        self._fresh_copies: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def before(self, operation: str, path: str) -> None:
+        """Do nothing; called before each change, in the thread that makes it."""
+
+    def make_directory(self, path: str) -> None:
+        """Create a directory and its parents; at no cost if this object made it before."""
+        if path in self._directories:
+            return
+        self.before("create directory", path)
+        with storage_errors("create directory", path):
+            os.makedirs(path, exist_ok=True)
+        self._directories.add(path)
+
+    def remove_directory(self, path: str) -> None:
+        """Remove a directory if it exists and is empty."""
+        self.before("remove directory", path)
+        self._directories.discard(path)
+        with contextlib.suppress(OSError):
+            os.rmdir(path)
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory with all that is in it, if it exists."""
+        self.before("remove", path)
+        self._directories = {made for made in self._directories if not (made + "/").startswith(path + "/")}
+        with storage_errors("remove", path), contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+    def remove(self, path: str) -> None:
+        """Remove a file if it exists."""
+        self.before("remove", path)
+        with storage_errors("remove", path), contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def publish(self, staged: str, path: str) -> None:
+        """Give a finished file its final, read-only name, never over an existing one.
+
+        Only the holder of the run's lock publishes, so nothing can come between look and rename.
+
+        Raises:
+            StorageError: The name exists, or the disk refuses.
+        """
+        self.before("publish", path)
+        with storage_errors("publish", path):
+            os.chmod(staged, PUBLISHED_MODE)
+            if os.path.lexists(path):
+                raise FileExistsError(errno.EEXIST, "the file exists already", path)
+            os.rename(staged, path)
+
+    def link(self, path: str, name: str) -> None:
+        """Make `name` a link to the immutable file `path`, in place of what had that name.
+
+        A hard link; where there can be none a reflink, else a copy. The name is replaced at once.
+        """
+        self.before("link", name)
+        temporary = f"{name}.{threading.get_ident()}.tmp"
+        with storage_errors("link", name):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+            self._link_or_copy(path, temporary)
+            os.replace(temporary, name)
+            # Two names of one inode: POSIX renames nothing and leaves the first name behind.
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+        if self._fresh_copies.get(path) == temporary:
+            self._fresh_copies[path] = name
+
+    def _link_or_copy(self, path: str, name: str) -> None:
+        source = self._fresh_copies.get(path, path)
+        try:
+            os.link(source, name)
+        except OSError as error:
+            if error.errno == errno.ENOENT and source != path:
+                self._fresh_copies.pop(path, None)
+                self._link_or_copy(path, name)
+                return
+            if error.errno not in _NO_LINK:
+                raise
+            _copy(source, name)
+            if error.errno == errno.EMLINK:
+                # Links to come go to the copy, so that one copy serves thousands of names.
+                self._fresh_copies[path] = name
+
+    def write_file(self, path: str, content: bytes) -> None:
+        """Replace a file by one with this content, durably: whoever looks sees the old one or the new."""
+        self.before("write", path)
+        temporary = f"{path}.tmp"
+        with storage_errors("write", path):
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            try:
+                _write_all(descriptor, content)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            self.before("rename", path)
+            os.replace(temporary, path)
+        self.sync(os.path.dirname(path))
+
+    def open_append(self, path: str) -> int:
+        """Open a file for appending, creating it if need be, and return its descriptor."""
+        self.before("open", path)
+        with storage_errors("open", path):
+            return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+    def append(self, descriptor: int, path: str, content: bytes) -> None:
+        """Append to an open file; the content survives the death of the process at once."""
+        self.before("append to", path)
+        with storage_errors("append to", path):
+            _write_all(descriptor, content)
+
+    def truncate(self, path: str, size_bytes: int) -> None:
+        """Cut a file off, durably."""
+        self.before("truncate", path)
+        with storage_errors("truncate", path):
+            os.truncate(path, size_bytes)
+        self.sync(path)
+
+    def rename_directory(self, path: str, name: str) -> None:
+        """Give a directory its final name, durably; the name must not exist."""
+        self.before("rename", name)
+        with storage_errors("rename to", name):
+            os.rename(path, name)
+        self.sync(os.path.dirname(name))
+
+    def sync(self, path: str) -> None:
+        """Make a file's content, or a directory's entries, survive a power cut. Blocks on the device."""
+        self.before("sync", path)
+        with storage_errors("sync", path):
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _copy(path: str, name: str) -> None:
+    with open(path, "rb") as source, open(name, "xb") as target:
+        if fcntl is not None:
+            try:
+                fcntl.ioctl(target.fileno(), _FICLONE, source.fileno())
+            except OSError:
+                shutil.copyfileobj(source, target, 1 << 20)
+        else:  # pragma: no cover - not on this platform
+            shutil.copyfileobj(source, target, 1 << 20)
+    os.chmod(name, PUBLISHED_MODE)

@@ -1,0 +1,83 @@
+"""The runs of a pipeline directory, as a reader sees them. Takes no lock and changes nothing."""
+
+from __future__ import annotations
+
+import os
+
+from astro_async._core.manifest import Manifest, snapshot_record, summarise
+from astro_async._core.names import RunId, check_run_id
+from astro_async._core.records import RunRecord
+from astro_async._core.selection import RunSummary, newest_first
+from astro_async._core.status import RunStatus
+from astro_async._store import layout
+from astro_async._store.journal import read_manifest, read_run
+from astro_async._store.lock import is_locked
+from astro_async.exceptions import AstroError, InvalidNameError, RunNotFoundError
+
+__all__ = ["existing_run_directory", "list_run_ids", "load_run", "load_summaries"]
+
+
+def list_run_ids(pipeline_dir: str) -> list[RunId]:
+    """Return the ids of all runs in a pipeline directory; none if nothing was ever ingested."""
+    found: list[RunId] = []
+    working = layout.working_directory(pipeline_dir)
+    if os.path.isdir(working):
+        for name in sorted(os.listdir(working)):
+            try:
+                found.append(check_run_id(name))
+            except InvalidNameError:
+                continue
+    return found
+
+
+def load_summaries(pipeline_dir: str) -> tuple[list[RunSummary], list[str]]:
+    """Return a summary of each run, newest first, and a notice for each that cannot be read."""
+    summaries: list[RunSummary] = []
+    notices: list[str] = []
+    for run_id in list_run_ids(pipeline_dir):
+        directory = layout.run_directory(pipeline_dir, run_id)
+        try:
+            manifest = _manifest_of(directory)
+        except AstroError as error:
+            notices.append(f"run {run_id} cannot be read: {error}")
+            continue
+        summaries.append(summarise(manifest, locked=is_locked(layout.lock_path(directory))))
+    return newest_first(summaries), notices
+
+
+def _manifest_of(directory: str) -> Manifest:
+    try:
+        return read_manifest(directory)
+    except AstroError:
+        reading = read_run(directory)
+        return snapshot_record(reading.record, journal_bytes=reading.journal_bytes)
+
+
+def existing_run_directory(pipeline_dir: str, run_id: RunId) -> str:
+    """Return the folder of a run that exists.
+
+    Raises:
+        RunNotFoundError: There is no such run.
+    """
+    directory = layout.run_directory(pipeline_dir, run_id)
+    if not os.path.isdir(directory):
+        raise RunNotFoundError(f"there is no run {run_id!r} in {pipeline_dir}: `astro list` shows the runs")
+    return directory
+
+
+def load_run(pipeline_dir: str, run_id: RunId) -> RunRecord:
+    """Return the state of a run as of now, whether or not it is running.
+
+    One that says `running` while nobody holds its lock is `interrupted`.
+
+    Raises:
+        RunNotFoundError: There is no such run.
+        JournalError: It is damaged.
+        StorageError: It cannot be read.
+    """
+    directory = existing_run_directory(pipeline_dir, run_id)
+    locked = is_locked(layout.lock_path(directory))
+    record = read_run(directory).record
+    if record.status is RunStatus.RUNNING and not locked:
+        record.status = RunStatus.INTERRUPTED
+    return record

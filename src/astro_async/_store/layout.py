@@ -1,0 +1,146 @@
+"""What is on disk, and where: every path of a pipeline directory and of a run directory.
+
+```text
+pipeline_dir/
+  pipeline.py
+  .astro/stats.db                                            statistics (SQLite)
+  .working/{run_id}/
+    manifest.json                                            the run, readable; a checkpoint of the journal
+    events.jsonl                                             the journal; append-only; the truth
+    astro.log                                                log, one separator line per invocation
+    run.lock, run.holder.json                                the run's lock, and who holds it
+    ingested/{ingest_name}.parquet                           as ingested; never changed
+    versions/{ingest_name}/{step_id}.{attempt}.parquet       what steps made of it; never changed
+    versions/{ingest_name}/{step_id}.{attempt}.{n}.parquet   what `save_to` wrote and is not the version
+    current/{ingest_name}.parquet                            links to the last versions, for people and tools
+    processed/…                                              links that the author names with save_to
+    snapshots/{step_id}/{ingest_name}.parquet                link to the version the step was given
+    quarantine/{step_id}/{ingest_name}.part-00001.parquet    (beside it ….rows: positions in the snapshot)
+    filtered/{step_id}/{ingest_name}.parquet                 rows that a filter removed
+    staging/{step_id}.{attempt}/…                            what a running attempt has written so far
+```
+
+Paths are strings: a `Path` join costs more than a scheduling decision. Paths of a run's own files are
+relative to the run directory in every record, so that a run can be moved or copied.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from astro_async._core.names import RunId
+
+__all__ = [
+    "current_link",
+    "events_path",
+    "filtered_path",
+    "holder_path",
+    "ingested_path",
+    "lock_path",
+    "log_path",
+    "manifest_path",
+    "part_path",
+    "positions_path",
+    "quarantine_directory",
+    "run_directory",
+    "saved_path",
+    "snapshot_link",
+    "staging_directory",
+    "statistics_path",
+    "version_path",
+    "working_directory",
+]
+
+# Folders whose files are all named by records, derived from them, or litter.
+OWNED_FOLDERS: Final = ("versions", "quarantine", "filtered", "snapshots")
+
+
+def working_directory(pipeline_dir: str) -> str:
+    """Return the folder that holds the runs of a pipeline."""
+    return f"{os.path.abspath(pipeline_dir)}/.working"
+
+
+def run_directory(pipeline_dir: str, run_id: RunId) -> str:
+    """Return the folder of one run."""
+    return f"{working_directory(pipeline_dir)}/{run_id}"
+
+
+def statistics_path(pipeline_dir: str) -> str:
+    """Return the statistics database of a pipeline."""
+    return f"{os.path.abspath(pipeline_dir)}/.astro/stats.db"
+
+
+def manifest_path(directory: str) -> str:
+    """Return the manifest of the run in a directory."""
+    return f"{directory}/manifest.json"
+
+
+def events_path(directory: str) -> str:
+    """Return the journal of the run in a directory."""
+    return f"{directory}/events.jsonl"
+
+
+def log_path(directory: str) -> str:
+    """Return the log of the run in a directory."""
+    return f"{directory}/astro.log"
+
+
+def lock_path(directory: str) -> str:
+    """Return the lock file of the run in a directory."""
+    return f"{directory}/run.lock"
+
+
+def holder_path(directory: str) -> str:
+    """Return the file that tells who holds the lock of the run in a directory."""
+    return f"{directory}/run.holder.json"
+
+
+def ingested_path(name: str) -> str:
+    """Return the relative path of the ingested version of a file."""
+    return f"ingested/{name}.parquet"
+
+
+def version_path(name: str, step_id: str, attempt: int) -> str:
+    """Return the relative path of the version that an attempt makes of a file."""
+    return f"versions/{name}/{step_id}.{attempt}.parquet"
+
+
+def saved_path(name: str, step_id: str, attempt: int, number: int) -> str:
+    """Return the relative path of what `save_to` wrote and is not the version."""
+    return f"versions/{name}/{step_id}.{attempt}.{number}.parquet"
+
+
+def current_link(name: str) -> str:
+    """Return the relative path of the link to the last version of a file."""
+    return f"current/{name}.parquet"
+
+
+def snapshot_link(step_id: str, name: str) -> str:
+    """Return the relative path of the link to the version that a step was given."""
+    return f"snapshots/{step_id}/{name}.parquet"
+
+
+def quarantine_directory(step_id: str) -> str:
+    """Return the relative path of the folder with the quarantine parts of a step."""
+    return f"quarantine/{step_id}"
+
+
+def part_path(step_id: str, name: str, number: int) -> str:
+    """Return the relative path of a quarantine part; numbers have five digits, then more."""
+    return f"quarantine/{step_id}/{name}.part-{number:05d}.parquet"
+
+
+def positions_path(part: str) -> str:
+    """Return the relative path of the sidecar of a part."""
+    return f"{part.removesuffix('.parquet')}.rows"
+
+
+def filtered_path(step_id: str, name: str) -> str:
+    """Return the relative path of the rows that a filter removed."""
+    return f"filtered/{step_id}/{name}.parquet"
+
+
+def staging_directory(step_id: str, attempt: int) -> str:
+    """Return the relative path of the staging folder of an attempt."""
+    return f"staging/{step_id}.{attempt}"

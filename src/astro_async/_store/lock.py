@@ -1,0 +1,108 @@
+"""Locks between processes: one invocation at a time on a run, and who it is.
+
+The lock is the kernel's (through `filelock`), so it is free the moment its holder dies, kill -9 included.
+Who holds it is a file beside it, good only while the lock is taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+from typing import Final
+
+import filelock
+import msgspec
+
+from astro_async._store.atomic import Disk, storage_errors
+from astro_async.exceptions import RunLockedError
+
+__all__ = ["HeldLock", "Holder", "acquire_lock", "is_locked", "read_holder"]
+
+_WAIT_S: Final = 0.5
+_POLL_S: Final = 0.02
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """Who holds a lock: process, machine, since when (ISO 8601, UTC)."""
+
+    pid: int
+    host: str
+    since: str
+
+
+class HeldLock:
+    """A lock that this process holds until `release`."""
+
+    def __init__(self, lock: filelock.FileLock) -> None:
+        self._lock = lock
+
+    def release(self) -> None:
+        """Give the lock back; harmless if it was given back before."""
+        self._lock.release(force=True)
+
+
+def acquire_lock(
+    path: str, holder_path: str, *, disk: Disk, since: str, what: str, wait_s: float = _WAIT_S
+) -> HeldLock:
+    """Take a lock, waiting at most half a second. Blocks that long.
+
+    Args:
+        path: The lock file; created if need be.
+        holder_path: Where to note who holds it.
+        disk: The seam.
+        since: The time to note.
+        what: What is locked, for the message.
+        wait_s: How long to wait.
+
+    Raises:
+        RunLockedError: Another process, or another invocation in this one, holds it.
+        StorageError: The lock file cannot be created.
+    """
+    lock = filelock.FileLock(path, thread_local=False, poll_interval=_POLL_S)
+    disk.before("lock", path)
+    try:
+        with storage_errors("lock", path):
+            lock.acquire(timeout=wait_s)
+    except filelock.Timeout:
+        holder = read_holder(holder_path)
+        who = "another process" if holder is None else _describe(holder)
+        raise RunLockedError(f"{what} is locked by {who}: wait for it to end, or stop it") from None
+    try:
+        holder = Holder(os.getpid(), socket.gethostname(), since)
+        disk.write_file(holder_path, msgspec.json.encode(holder) + b"\n")
+    except BaseException:
+        lock.release(force=True)
+        raise
+    return HeldLock(lock)
+
+
+def read_holder(holder_path: str) -> Holder | None:
+    """Return who last took the lock, or None where that is not known."""
+    try:
+        with open(holder_path, "rb") as file:
+            return msgspec.json.decode(file.read(), type=Holder)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def is_locked(path: str) -> bool:
+    """Tell whether somebody holds the lock, without ever keeping anybody from taking it for long."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        # Shared, so that readers do not meet each other; a run that asks at this very moment asks again.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+    return False
+
+
+def _describe(holder: Holder) -> str:
+    return f"process {holder.pid} on {holder.host} since {holder.since}"

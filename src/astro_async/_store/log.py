@@ -1,0 +1,84 @@
+"""The log of a run: one line a record, whatever the text; one separator line per invocation.
+
+Text comes from data and authors, so control characters are written as escapes: no line is broken up, and
+a terminal that shows the file is not driven by it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from astro_async._core.statistics import Statistic
+from astro_async._store.atomic import Disk
+from astro_async.exceptions import StorageError
+
+__all__ = ["RunLog", "escape_controls"]
+
+
+def escape_controls(text: str) -> str:
+    """Return text with control characters (newlines, ANSI escapes, bidi overrides) as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
+    )
+
+
+class _LineFormatter(logging.Formatter):
+    """`time LEVEL message`, one line each, tracebacks included."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as one line."""
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        text = record.getMessage()
+        if record.exc_info:
+            text += "\n" + self.formatException(record.exc_info)
+        return f"{time[:-6]}Z {record.levelname} {escape_controls(text)}"
+
+
+class RunLog(logging.Handler):
+    """A logging handler on `astro.log`, which also takes statistics in batches.
+
+    A log that cannot be written never harms the run: the text is dropped.
+    """
+
+    def __init__(self, path: str, disk: Disk) -> None:
+        super().__init__()
+        self.setFormatter(_LineFormatter())
+        self._path = path
+        self._disk = disk
+        self._descriptor = disk.open_append(path)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Append one record."""
+        self._append(self.format(record) + "\n")
+
+    def start_invocation(self, text: str) -> None:
+        """Append the separator line of an invocation."""
+        self._append(f"{'-' * 8} {escape_controls(text)} {'-' * 8}\n")
+
+    def write_statistics(self, run_id: str, statistics: Iterable[Statistic]) -> None:
+        """Append a line for each statistic."""
+        lines = [
+            f"{s.recorded_at} INFO STAT run={run_id} scope={s.scope} subject={s.subject} "
+            f"action={s.action} value={s.value:.15g}\n"
+            for s in statistics
+        ]
+        if lines:
+            self._append("".join(lines))
+
+    def _append(self, text: str) -> None:
+        try:
+            self._disk.append(self._descriptor, self._path, text.encode("utf-8", "backslashreplace"))
+        except (OSError, StorageError):
+            return
+
+    def close(self) -> None:
+        """Close the file; harmless twice."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+        super().close()

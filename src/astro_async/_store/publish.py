@@ -1,0 +1,178 @@
+"""Publication: a settled step's files get their final names.
+
+Files first, each by one rename that never replaces anything; the journal line that names them all comes
+after, and makes them true. Files whose line never came are litter.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections import deque
+from collections.abc import Iterable
+
+from astro_async._core.events import FileFlow, PartWritten, SavedFile, VersionWritten
+from astro_async._core.records import RunRecord
+from astro_async._store import layout
+from astro_async._store.atomic import Disk
+from astro_async._store.staging import FileOutput, StagedFile
+from astro_async.exceptions import StepError
+
+__all__ = ["Publisher"]
+
+
+class Publisher:
+    """Publishes into one run directory. Safe to use from many threads, for different steps.
+
+    Attributes:
+        unsynced: Absolute paths of files published since they were last taken for syncing.
+    """
+
+    def __init__(self, directory: str, disk: Disk, run: RunRecord) -> None:
+        self._directory = directory
+        self._disk = disk
+        self._lock = threading.Lock()
+        self._owner_of_name = {
+            saved.name: flow.name
+            for record in run.steps.values()
+            for flow in record.files
+            for saved in flow.saved
+        }
+        self.unsynced: deque[str] = deque()
+
+    def publish(self, step_id: str, attempt: int, outputs: Iterable[FileOutput]) -> tuple[FileFlow, ...]:
+        """Move what an attempt wrote to its final names, and link them. Blocks on the disk.
+
+        Raises:
+            StepError: A name given with `save_to` belongs to another file, or leads out of the run.
+            StorageError: The disk refuses; what was moved so far is litter.
+        """
+        outputs = list(outputs)
+        for output in outputs:
+            self._claim_names(step_id, output)
+        return tuple(self._publish_file(step_id, attempt, output) for output in outputs)
+
+    def _claim_names(self, step_id: str, output: FileOutput) -> None:
+        with self._lock:
+            for name in output.saved:
+                owner = self._owner_of_name.setdefault(name, output.name)
+                if owner != output.name:
+                    raise StepError(
+                        f"step {step_id!r} saves {output.name!r} as {name!r}, a name that belongs to "
+                        f"{owner!r}: give each file its own name"
+                    )
+
+    def _publish_file(self, step_id: str, attempt: int, output: FileOutput) -> FileFlow:
+        if output.is_empty:
+            return _flow(output, self._kept_version(output))
+        published = self._kept_version(output)
+        placed: dict[str, str] = {}
+        if output.version is not None:
+            path = layout.version_path(output.name, step_id, attempt)
+            published = self._place(output.version, path, placed)
+        saved: list[SavedFile] = []
+        for number, (name, staged) in enumerate(output.saved.items(), start=1):
+            if staged.path not in placed:
+                self._place(staged, layout.saved_path(output.name, step_id, attempt, number), placed)
+            saved.append(SavedFile(name, placed[staged.path], staged.size_bytes))
+        parts: list[PartWritten] = []
+        for number, part in enumerate(output.parts, start=1):
+            path = layout.part_path(step_id, output.name, number)
+            self._place(part.rows, path, placed)
+            positions = None
+            if part.positions is not None:
+                positions = layout.positions_path(path)
+                self._place(part.positions, positions, placed)
+            parts.append(PartWritten(path, part.rows.rows, part.rows.size_bytes, positions))
+        filtered = None
+        if output.filtered is not None:
+            filtered = layout.filtered_path(step_id, output.name)
+            self._place(output.filtered, filtered, placed)
+        flow = _flow(output, published, tuple(parts), filtered, tuple(saved))
+        self.link_step(step_id, flow)
+        return flow
+
+    def _kept_version(self, output: FileOutput) -> VersionWritten | None:
+        if not output.keeps_version:
+            return None
+        # Of a version that is published again only the path and the rows matter: the step that made it
+        # vouches for the rest.
+        return VersionWritten(output.read, output.rows_in, 0, 0)
+
+    def _place(self, staged: StagedFile, path: str, placed: dict[str, str]) -> VersionWritten:
+        target = f"{self._directory}/{path}"
+        self._disk.make_directory(os.path.dirname(target))
+        self._disk.publish(staged.path, target)
+        placed[staged.path] = path
+        self.unsynced.append(target)
+        return VersionWritten(path, staged.rows, staged.columns, staged.size_bytes)
+
+    def link_step(self, step_id: str, flow: FileFlow) -> None:
+        """Make the links that a step's record implies: its snapshot, and the names given with `save_to`.
+
+        Raises:
+            StepError: A name leads out of the run directory.
+            StorageError: The disk refuses.
+        """
+        if flow.parts or (flow.published is not None and flow.published.path != flow.read):
+            self._link(flow.read, layout.snapshot_link(step_id, flow.name))
+        for saved in flow.saved:
+            self._link(saved.path, saved.name)
+
+    def link_current(self, versions: dict[str, str]) -> None:
+        """Make `current/` name the last version of each file, where it does not yet."""
+        for name, path in versions.items():
+            link = layout.current_link(name)
+            if not _same_file(f"{self._directory}/{path}", f"{self._directory}/{link}"):
+                self._link(path, link)
+
+    def _link(self, path: str, name: str) -> None:
+        target = f"{self._directory}/{name}"
+        _refuse_symlinks(self._directory, name)
+        self._disk.make_directory(os.path.dirname(target))
+        self._disk.link(f"{self._directory}/{path}", target)
+
+
+def _flow(
+    output: FileOutput,
+    published: VersionWritten | None,
+    parts: tuple[PartWritten, ...] = (),
+    filtered: str | None = None,
+    saved: tuple[SavedFile, ...] = (),
+) -> FileFlow:
+    return FileFlow(
+        name=output.name,
+        read=output.read,
+        rows_in=output.rows_in,
+        rows_out=output.rows_in if published is None else published.rows,
+        rows_quarantined=sum(part.rows for part in parts),
+        published=published,
+        parts=parts,
+        rows_filtered=0 if output.filtered is None else output.filtered.rows,
+        filtered=filtered,
+        saved=saved,
+        reasons=output.reasons,
+    )
+
+
+def _same_file(path: str, other: str) -> bool:
+    try:
+        return os.path.samefile(path, other)
+    except OSError:
+        return False
+
+
+def _refuse_symlinks(directory: str, name: str) -> None:
+    """Refuse a name that is a symlink or lies behind one: it could lead anywhere."""
+    path = directory
+    for part in name.split("/"):
+        path = f"{path}/{part}"
+        try:
+            mode = os.lstat(path).st_mode
+        except FileNotFoundError:
+            return
+        if stat.S_ISLNK(mode):
+            raise StepError(
+                f"{path} is a symbolic link, which could lead out of the run: remove it and run again"
+            )

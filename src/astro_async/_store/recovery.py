@@ -1,0 +1,44 @@
+"""After a crash: what no record names is litter, and links are made anew from the records."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from astro_async._core.lineage import named_by
+from astro_async._core.records import RunRecord
+from astro_async._store.atomic import Disk
+from astro_async._store.layout import OWNED_FOLDERS, snapshot_link
+from astro_async._store.publish import Publisher
+
+__all__ = ["remove_litter", "restore_links"]
+
+
+def remove_litter(directory: str, run: RunRecord, disk: Disk) -> None:
+    """Remove staging folders, and every version, part and snapshot that no record names.
+
+    Raises:
+        StorageError: The disk refuses.
+    """
+    disk.remove_tree(f"{directory}/staging")
+    named = named_by(run)
+    for step_id, record in run.steps.items():
+        named.update(snapshot_link(step_id, flow.name) for flow in record.files)
+    for path in _files_below(directory):
+        if path not in named:
+            disk.remove(f"{directory}/{path}")
+            disk.remove_directory(os.path.dirname(f"{directory}/{path}"))
+
+
+def restore_links(run: RunRecord, publisher: Publisher) -> None:
+    """Make the links that the records imply; a dead process may have left them out or half done."""
+    for step_id, record in run.steps.items():
+        for flow in record.files:
+            publisher.link_step(step_id, flow)
+
+
+def _files_below(directory: str) -> Iterator[str]:
+    for folder in OWNED_FOLDERS:
+        for parent, _, names in os.walk(f"{directory}/{folder}"):
+            for name in names:
+                yield os.path.relpath(f"{parent}/{name}", directory)

@@ -1,0 +1,200 @@
+"""One run on disk, opened for running: its lock, its journal, its publications and its checkpoints."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from astro_async._core.events import AnyEvent, RunPlanned
+from astro_async._core.lineage import Plan, active_versions, forgotten_paths
+from astro_async._core.manifest import Manifest, dump_manifest, snapshot_record
+from astro_async._core.names import RunId
+from astro_async._core.records import RunRecord, StepRecord, fold
+from astro_async._core.statistics import Statistic, derive_statistics
+from astro_async._core.status import RunStatus
+from astro_async._store import layout
+from astro_async._store.atomic import Disk
+from astro_async._store.catalogue import existing_run_directory
+from astro_async._store.journal import Journal, read_run
+from astro_async._store.lock import HeldLock, acquire_lock
+from astro_async._store.log import RunLog
+from astro_async._store.publish import Publisher
+from astro_async._store.recovery import remove_litter, restore_links
+from astro_async._store.statistics import record_run
+from astro_async.exceptions import StorageError
+
+__all__ = ["Checkpoint", "RunStore"]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What one checkpoint makes durable, taken where the state is owned and written elsewhere."""
+
+    manifest: Manifest
+    statistics: Sequence[Statistic]
+
+
+class RunStore:
+    """A run whose lock this process holds.
+
+    `append` and `take_checkpoint` belong to the owner of the state; `publisher.publish` may be called from
+    any thread; `write_checkpoint` is slow and runs in one thread at a time.
+
+    Attributes:
+        directory: Absolute path of the run directory.
+        record: The state of the run. The owner folds events into it; `append` only writes them.
+        log: The run's `astro.log`.
+        publisher: Gives files their final names.
+        notices: What was repaired on opening, in words, for the user.
+    """
+
+    def __init__(self, pipeline_dir: str, directory: str, disk: Disk, lock: HeldLock) -> None:
+        self.directory = directory
+        self.disk = disk
+        self.notices: list[str] = []
+        self._lock = lock
+        self._statistics_path = layout.statistics_path(pipeline_dir)
+        self._pending: list[Statistic] = []
+        self._writing = threading.Lock()
+        self.log = RunLog(layout.log_path(directory), disk)
+        reading = read_run(directory)
+        self.record: RunRecord = reading.record
+        if reading.torn:
+            disk.truncate(layout.events_path(directory), reading.journal_bytes)
+            self.notices.append("the end of the journal was torn and has been dropped")
+        if reading.manifest_damage is not None:
+            self.notices.append(f"the manifest was rebuilt from the journal ({reading.manifest_damage})")
+        self._journal = Journal(directory, disk, reading.journal_bytes)
+        try:
+            self.publisher = Publisher(directory, disk, self.record)
+            was_clean = (
+                reading.journal_bytes == reading.durable_bytes
+                and not reading.torn
+                and self.record.status is not RunStatus.RUNNING
+            )
+            if not was_clean:
+                remove_litter(directory, self.record, disk)
+                restore_links(self.record, self.publisher)
+                # The process that died wrote these lines, but may not have lived to sync their files.
+                self.publisher.unsynced.extend(f"{directory}/{path}" for path in reading.tail_paths)
+        except BaseException:
+            self._journal.close()
+            self.log.close()
+            raise
+
+    @classmethod
+    def open(cls, pipeline_dir: str, run_id: RunId, *, disk: Disk, now: str) -> RunStore:
+        """Take the lock of a run and read it, repairing what a crash left. Blocks.
+
+        Raises:
+            RunNotFoundError: There is no such run.
+            RunLockedError: Another process holds its lock.
+            JournalError: It is damaged beyond repair.
+            StorageError: The disk refuses.
+        """
+        directory = existing_run_directory(pipeline_dir, run_id)
+        lock = acquire_lock(
+            layout.lock_path(directory),
+            layout.holder_path(directory),
+            disk=disk,
+            since=now,
+            what=f"run {run_id}",
+        )
+        try:
+            return cls(pipeline_dir, directory, disk, lock)
+        except BaseException:
+            lock.release()
+            raise
+
+    def close(self) -> None:
+        """Close the journal and give the lock back. Nothing is synced here."""
+        self._journal.close()
+        self.log.close()
+        self._lock.release()
+
+    # -- the plan ------------------------------------------------------------------------------
+
+    def commit_plan(self, event: RunPlanned, plan: Plan) -> None:
+        """Make a plan durable, then remove what only its steps named. Blocks.
+
+        Raises:
+            StorageError: The disk refuses; the plan stands or it does not, nothing is in between.
+        """
+        forgotten = list(forgotten_paths(self.record, plan))
+        links = list(self._forgotten_links(plan))
+        self.append([event])
+        fold(self.record, event)
+        self.write_checkpoint(self.take_checkpoint())
+        parents = set()
+        for path in [*forgotten, *links]:
+            self.disk.remove(f"{self.directory}/{path}")
+            parents.add(os.path.dirname(f"{self.directory}/{path}"))
+        for parent in sorted(parents):
+            self.disk.remove_directory(parent)
+        self.publisher = Publisher(self.directory, self.disk, self.record)
+
+    def _forgotten_links(self, plan: Plan) -> Iterator[str]:
+        for step_id in (*plan.again, *plan.removed):
+            for flow in self.record.steps.get(step_id, StepRecord(step_id)).files:
+                if flow.published is not None or flow.parts:
+                    yield layout.snapshot_link(step_id, flow.name)
+                yield from (saved.name for saved in flow.saved)
+
+    # -- the journal and its checkpoints -------------------------------------------------------
+
+    def append(self, events: Sequence[AnyEvent]) -> None:
+        """Write events to the journal; they survive the death of the process at once."""
+        self._journal.append(events)
+
+    def note_statistics(self, event: AnyEvent) -> None:
+        """Derive the statistics of an event that was folded, and keep them for the next checkpoint."""
+        self._pending.extend(derive_statistics(event, self.record))
+
+    def take_checkpoint(self) -> Checkpoint:
+        """Return what the next checkpoint is to make durable. Linear in steps, but shares the records."""
+        statistics, self._pending = self._pending, []
+        manifest = snapshot_record(self.record, journal_bytes=self._journal.size_bytes)
+        return Checkpoint(manifest, statistics)
+
+    def write_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Sync files, directories and journal, in this order, then write manifest and statistics. Blocks.
+
+        Raises:
+            StorageError: The disk refuses. Statistics that cannot be written are kept for later.
+        """
+        with self._writing:
+            self._sync(_take_all(self.publisher.unsynced))
+            self.disk.sync(layout.events_path(self.directory))
+            self.disk.write_file(layout.manifest_path(self.directory), dump_manifest(checkpoint.manifest))
+        self.log.write_statistics(self.record.run_id, checkpoint.statistics)
+        try:
+            record_run(self._statistics_path, self.record, checkpoint.statistics, disk=self.disk)
+        except StorageError as error:
+            self._pending[:0] = checkpoint.statistics
+            notice = f"statistics are late: {error}"
+            if notice not in self.notices:
+                self.notices.append(notice)
+
+    def link_current(self) -> None:
+        """Make `current/` name the last version of each file. Blocks."""
+        self.publisher.link_current(active_versions(self.record))
+
+    def _sync(self, paths: Iterable[str]) -> None:
+        parents = set()
+        for path in paths:
+            self.disk.sync(path)
+            parents.add(os.path.dirname(path))
+        for parent in sorted(parents):
+            self.disk.sync(parent)
+            # A new folder is only found again if the folder above it is synced too.
+            self.disk.sync(os.path.dirname(parent))
+        if parents:
+            self.disk.sync(self.directory)
+
+
+def _take_all(queue: deque[str]) -> Iterator[str]:
+    while queue:
+        yield queue.popleft()

@@ -1,0 +1,124 @@
+"""What one attempt of a step has written so far, before anything of it is published.
+
+Step code writes only here. If the step fails or the process dies, this is litter.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+from astro_async._core.events import StatRecorded
+from astro_async._store.atomic import Disk
+from astro_async._store.layout import staging_directory
+
+__all__ = ["FileOutput", "StagedFile", "StagedPart", "Staging", "StepOutput"]
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A finished Parquet file in the staging folder.
+
+    Attributes:
+        path: Absolute.
+        rows: Number of rows.
+        columns: Number of columns.
+        size_bytes: Size of the file.
+    """
+
+    path: str
+    rows: int
+    columns: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StagedPart:
+    """Rows set aside, and where known their positions in the snapshot."""
+
+    rows: StagedFile
+    positions: StagedFile | None
+
+
+@dataclass(slots=True)
+class FileOutput:
+    """What a step did with one file.
+
+    Attributes:
+        name: The file.
+        read: Relative path of the version that it was given.
+        rows_in: Rows of that version.
+        version: What it saved last; None if it saved nothing.
+        keeps_version: It vouches for the version it was given: that one is published again, at no cost.
+        saved: Names given with `save_to`, with what was written.
+        parts: Quarantine parts, in order.
+        filtered: Rows removed by a filter.
+        reasons: For each reason, how many rows it applies to.
+    """
+
+    name: str
+    read: str
+    rows_in: int
+    version: StagedFile | None = None
+    keeps_version: bool = False
+    saved: dict[str, StagedFile] = field(default_factory=dict)
+    parts: list[StagedPart] = field(default_factory=list)
+    filtered: StagedFile | None = None
+    reasons: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def rows_quarantined(self) -> int:
+        """Rows in all parts."""
+        return sum(part.rows.rows for part in self.parts)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing of it to publish on disk."""
+        return not (self.version or self.saved or self.parts or self.filtered)
+
+
+@dataclass(slots=True)
+class StepOutput:
+    """What one attempt did; filled by step code, read when the step settles."""
+
+    files: list[FileOutput]
+    stats: list[StatRecorded] = field(default_factory=list)
+
+
+class Staging:
+    """The private folder of one attempt; made when the first file is written.
+
+    Attributes:
+        directory: Absolute path of the folder.
+    """
+
+    __slots__ = ("_count", "_lock", "_made", "directory", "disk")
+
+    def __init__(self, run_directory: str, step_id: str, attempt: int, disk: Disk) -> None:
+        self.directory = f"{run_directory}/{staging_directory(step_id, attempt)}"
+        self.disk = disk
+        self._count = 0
+        self._made = False
+        self._lock = threading.Lock()
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the folder exists."""
+        return self._made
+
+    def next_path(self) -> str:
+        """Return the path of a new file in the folder. Safe to call from any thread."""
+        with self._lock:
+            if not self._made:
+                self.disk.make_directory(self.directory)
+                self._made = True
+            self._count += 1
+            path = f"{self.directory}/{self._count}.parquet"
+        self.disk.before("write", path)
+        return path
+
+    def discard(self) -> None:
+        """Remove the folder and all that is in it."""
+        if self._made:
+            self.disk.remove_tree(self.directory)
+            self._made = False
