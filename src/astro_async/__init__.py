@@ -1,1 +1,103 @@
-"""Placeholder."""
+"""Runs pipelines over tabular files as a concurrent DAG, and parks bad rows instead of failing.
+
+The public names; everything else may change without notice. They are loaded when first used, so that a
+command that reads no data does not wait for Polars.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from astro_async._core.records import IngestedFile, RunRecord, StepRecord
+    from astro_async._core.selection import RunSummary
+    from astro_async._core.status import RunStatus, StepStatus
+    from astro_async.api import EventStream, RunResult, StopSwitch, ingest, plan, run, stream
+    from astro_async.context import StepContext
+    from astro_async.exceptions import AstroError
+    from astro_async.files import AstroFile, AstroFileSpec, StepFiles
+    from astro_async.ingest_spec import IngestFileSpec
+    from astro_async.loading import load_pipeline
+    from astro_async.pipeline import ExecutionMode, Pipeline, Retry, StepExecutionMode
+    from astro_async.reading import list_runs, read_run
+    from astro_async.rules import Expectation, expect
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AstroError",
+    "AstroFile",
+    "AstroFileSpec",
+    "EventStream",
+    "ExecutionMode",
+    "Expectation",
+    "IngestFileSpec",
+    "IngestedFile",
+    "Pipeline",
+    "Retry",
+    "RunRecord",
+    "RunResult",
+    "RunStatus",
+    "RunSummary",
+    "StepContext",
+    "StepExecutionMode",
+    "StepFiles",
+    "StepRecord",
+    "StepStatus",
+    "StopSwitch",
+    "expect",
+    "ingest",
+    "list_runs",
+    "load_pipeline",
+    "plan",
+    "read_run",
+    "run",
+    "stream",
+]
+
+_HOME_OF = {
+    "AstroError": "exceptions",
+    "AstroFile": "files",
+    "AstroFileSpec": "files",
+    "EventStream": "api",
+    "ExecutionMode": "pipeline",
+    "Expectation": "rules",
+    "IngestFileSpec": "ingest_spec",
+    "IngestedFile": "_core.records",
+    "Pipeline": "pipeline",
+    "Retry": "pipeline",
+    "RunRecord": "_core.records",
+    "RunResult": "api",
+    "RunStatus": "_core.status",
+    "RunSummary": "_core.selection",
+    "StepContext": "context",
+    "StepExecutionMode": "pipeline",
+    "StepFiles": "files",
+    "StepRecord": "_core.records",
+    "StepStatus": "_core.status",
+    "StopSwitch": "api",
+    "expect": "rules",
+    "ingest": "api",
+    "list_runs": "reading",
+    "load_pipeline": "loading",
+    "plan": "api",
+    "read_run": "reading",
+    "run": "api",
+    "stream": "api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its module."""
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted([*globals(), *__all__])

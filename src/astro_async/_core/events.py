@@ -28,6 +28,7 @@ __all__ = [
     "StepBlocked",
     "StepFinished",
     "StepInterrupted",
+    "StepProgress",
     "StepRetrying",
     "StepSkipped",
     "StepStarted",
@@ -96,8 +97,8 @@ class FileFlow(msgspec.Struct, frozen=True, omit_defaults=True):
         published: The version that it published. A check that sets nothing aside publishes the version
             that it was given, so that it is judged again when its input changes.
         parts: Quarantine parts in numeric order.
-        rows_filtered: Rows removed on purpose by a filter.
-        filtered: The file that keeps them, relative to the run directory.
+        rows_filtered: Rows removed on purpose; None if the step is no filter.
+        filtered: The file that keeps them, if there are any, relative to the run directory.
         saved: Names given with `save_to`.
         reasons: For each reason (a rule, or the words of the author) the number of rows it applies to.
     """
@@ -109,7 +110,7 @@ class FileFlow(msgspec.Struct, frozen=True, omit_defaults=True):
     rows_quarantined: int
     published: VersionWritten | None
     parts: tuple[PartWritten, ...] = ()
-    rows_filtered: int = 0
+    rows_filtered: int | None = None
     filtered: str | None = None
     saved: tuple[SavedFile, ...] = ()
     reasons: dict[str, int] = {}
@@ -233,6 +234,15 @@ class RunFinished(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run
     detail: str | None = None
 
 
+class StepProgress(Event, frozen=True, kw_only=True, omit_defaults=True, tag="step_progress"):
+    """How much of a running step is done, as it says itself. Told to readers, never in the journal.
+
+    Its `seq` is that of the last event in the journal.
+    """
+
+    fraction: float
+
+
 # The closed set of facts: readers may match it exhaustively.
 AnyEvent = (
     RunCreated
@@ -252,7 +262,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(AnyEvent)
 
 
-def dump_event(event: AnyEvent) -> bytes:
+def dump_event(event: Event) -> bytes:
     """Return the event as one line of JSON, without its newline."""
     return _ENCODER.encode(event)
 
@@ -269,6 +279,6 @@ def parse_event(line: bytes | str) -> AnyEvent:
         raise JournalError(f"not an event of a run: {error}") from None
 
 
-def kind_of(event: AnyEvent) -> str:
+def kind_of(event: Event) -> str:
     """Return the wire name of the kind of an event, such as `step_finished`."""
     return str(type(event).__struct_config__.tag)

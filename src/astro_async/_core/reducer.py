@@ -85,14 +85,9 @@ class Scheduler:
     # -- what the executor asks ----------------------------------------------------------------
 
     @property
-    def is_idle(self) -> bool:
-        """Whether no step holds a slot or waits for its next attempt."""
-        return not self._holding and not self._backing_off and not self._due
-
-    @property
-    def holding(self) -> frozenset[int]:
-        """Positions of the steps that hold a slot."""
-        return frozenset(self._holding)
+    def backing_off(self) -> frozenset[int]:
+        """Positions of the steps that wait for their next attempt."""
+        return frozenset(self._backing_off)
 
     def record(self, position: int) -> StepRecord:
         """Return the record of the step at a position."""
@@ -101,12 +96,10 @@ class Scheduler:
     def halt(self) -> None:
         """Start nothing more, whatever becomes ready."""
         self._halted = True
-        self._due.clear()
 
     def requeue(self, position: int) -> None:
         """Let a step whose back-off has passed start again, as soon as a slot is free."""
-        self._backing_off.discard(position)
-        if not self._halted:
+        if position in self._backing_off and not self._halted:
             heapq.heappush(self._due, position)
 
     def release(self, position: int) -> None:

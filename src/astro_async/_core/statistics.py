@@ -78,7 +78,7 @@ def _of_step(event: StepFinished) -> Iterator[Statistic]:
             rows_in += flow.rows_in
             rows_out += flow.rows_out
             rows_quarantined += flow.rows_quarantined
-            if flow.filtered is not None:
+            if flow.rows_filtered is not None:
                 yield Statistic("step", step, "rows_filtered", flow.rows_filtered, event.time)
                 yield Statistic("step", step, "rows_kept", flow.rows_out, event.time)
         yield Statistic("step", step, "rows_in", rows_in, event.time)

@@ -56,6 +56,7 @@ class IngestStore:
     Attributes:
         run_id: Chosen so that no run has it.
         directory: Absolute path of the hidden folder.
+        notices: What went wrong without harm to the run.
     """
 
     def __init__(self, pipeline_dir: str, *, disk: Disk, now: str) -> None:
@@ -67,6 +68,7 @@ class IngestStore:
         self._pipeline_dir = pipeline_dir
         self._working = layout.working_directory(pipeline_dir)
         self._disk = disk
+        self.notices: list[str] = []
         disk.make_directory(self._working)
         _remove_dead_ingests(self._working, disk)
         self.run_id = self._choose_id()
@@ -123,7 +125,11 @@ class IngestStore:
         self._disk.write_file(layout.manifest_path(self.directory), dump_manifest(manifest))
         self._disk.rename_directory(self.directory, layout.run_directory(self._pipeline_dir, self.run_id))
         self._lock.release()
-        record_run(layout.statistics_path(self._pipeline_dir), run, statistics, disk=self._disk)
+        try:
+            record_run(layout.statistics_path(self._pipeline_dir), run, statistics, disk=self._disk)
+        except StorageError as error:
+            # The run is there; its numbers can be rebuilt.
+            self.notices.append(f"statistics are missing: {error}")
         return run
 
     def abandon(self) -> None:

@@ -7,6 +7,7 @@ that point is an error, after it a torn tail that was never promised to anybody.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from astro_async._core.manifest import Manifest, parse_manifest, restore_record
 from astro_async._core.records import RunRecord, fold, start_record
 from astro_async._store.atomic import Disk, storage_errors
 from astro_async._store.layout import events_path, manifest_path
-from astro_async.exceptions import AstroError, JournalError
+from astro_async.exceptions import AstroError, JournalError, StorageError
 
 __all__ = ["Journal", "Reading", "read_manifest", "read_run"]
 
@@ -35,9 +36,19 @@ class Journal:
         self._descriptor = disk.open_append(self.path)
 
     def append(self, events: Iterable[AnyEvent]) -> None:
-        """Write events, a line each, in one go."""
+        """Write events, a line each, in one go: all of them or none.
+
+        Raises:
+            StorageError: The disk refuses; nothing was written.
+        """
         content = b"".join(dump_event(event) + b"\n" for event in events)
-        self._disk.append(self._descriptor, self.path, content)
+        try:
+            self._disk.append(self._descriptor, self.path, content)
+        except StorageError:
+            # Half a line must not stay: the caller may try again.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, self.size_bytes)
+            raise
         self.size_bytes += len(content)
 
     def close(self) -> None:

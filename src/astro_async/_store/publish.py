@@ -26,12 +26,13 @@ class Publisher:
     """Publishes into one run directory. Safe to use from many threads, for different steps.
 
     Attributes:
+        disk: The seam.
         unsynced: Absolute paths of files published since they were last taken for syncing.
     """
 
     def __init__(self, directory: str, disk: Disk, run: RunRecord) -> None:
         self._directory = directory
-        self._disk = disk
+        self.disk = disk
         self._lock = threading.Lock()
         self._owner_of_name = {
             saved.name: flow.name
@@ -102,8 +103,8 @@ class Publisher:
 
     def _place(self, staged: StagedFile, path: str, placed: dict[str, str]) -> VersionWritten:
         target = f"{self._directory}/{path}"
-        self._disk.make_directory(os.path.dirname(target))
-        self._disk.publish(staged.path, target)
+        self.disk.make_directory(os.path.dirname(target))
+        self.disk.publish(staged.path, target)
         placed[staged.path] = path
         self.unsynced.append(target)
         return VersionWritten(path, staged.rows, staged.columns, staged.size_bytes)
@@ -130,8 +131,8 @@ class Publisher:
     def _link(self, path: str, name: str) -> None:
         target = f"{self._directory}/{name}"
         _refuse_symlinks(self._directory, name)
-        self._disk.make_directory(os.path.dirname(target))
-        self._disk.link(f"{self._directory}/{path}", target)
+        self.disk.make_directory(os.path.dirname(target))
+        self.disk.link(f"{self._directory}/{path}", target)
 
 
 def _flow(
@@ -149,7 +150,7 @@ def _flow(
         rows_quarantined=sum(part.rows for part in parts),
         published=published,
         parts=parts,
-        rows_filtered=0 if output.filtered is None else output.filtered.rows,
+        rows_filtered=output.rows_filtered,
         filtered=filtered,
         saved=saved,
         reasons=output.reasons,

@@ -74,6 +74,7 @@ class RunStore:
                 reading.journal_bytes == reading.durable_bytes
                 and not reading.torn
                 and self.record.status is not RunStatus.RUNNING
+                and not os.path.isdir(f"{directory}/staging")
             )
             if not was_clean:
                 remove_litter(directory, self.record, disk)
@@ -178,9 +179,14 @@ class RunStore:
             if notice not in self.notices:
                 self.notices.append(notice)
 
-    def link_current(self) -> None:
-        """Make `current/` name the last version of each file. Blocks."""
+    def finish(self) -> None:
+        """Make `current/` name the last version of each file, and clear up. Blocks.
+
+        Raises:
+            StorageError: The disk refuses.
+        """
         self.publisher.link_current(active_versions(self.record))
+        self.disk.remove_directory(f"{self.directory}/staging")
 
     def _sync(self, paths: Iterable[str]) -> None:
         parents = set()

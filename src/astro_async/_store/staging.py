@@ -5,6 +5,7 @@ Step code writes only here. If the step fails or the process dies, this is litte
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass, field
 
@@ -52,7 +53,8 @@ class FileOutput:
         keeps_version: It vouches for the version it was given: that one is published again, at no cost.
         saved: Names given with `save_to`, with what was written.
         parts: Quarantine parts, in order.
-        filtered: Rows removed by a filter.
+        filtered: Rows removed by a filter, if there are any.
+        rows_filtered: Their number; None if the step is no filter.
         reasons: For each reason, how many rows it applies to.
     """
 
@@ -64,6 +66,7 @@ class FileOutput:
     saved: dict[str, StagedFile] = field(default_factory=dict)
     parts: list[StagedPart] = field(default_factory=list)
     filtered: StagedFile | None = None
+    rows_filtered: int | None = None
     reasons: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -89,12 +92,14 @@ class Staging:
     """The private folder of one attempt; made when the first file is written.
 
     Attributes:
+        run_directory: Absolute path of the run directory.
         directory: Absolute path of the folder.
     """
 
-    __slots__ = ("_count", "_lock", "_made", "directory", "disk")
+    __slots__ = ("_count", "_lock", "_made", "directory", "disk", "run_directory")
 
     def __init__(self, run_directory: str, step_id: str, attempt: int, disk: Disk) -> None:
+        self.run_directory = run_directory
         self.directory = f"{run_directory}/{staging_directory(step_id, attempt)}"
         self.disk = disk
         self._count = 0
@@ -116,6 +121,10 @@ class Staging:
             path = f"{self.directory}/{self._count}.parquet"
         self.disk.before("write", path)
         return path
+
+    def adopt(self) -> None:
+        """Take charge of a folder that another process has written to, if it has."""
+        self._made = os.path.isdir(self.directory)
 
     def discard(self) -> None:
         """Remove the folder and all that is in it."""

@@ -1,0 +1,307 @@
+"""One attempt of one step: what it is given, how it is called, what comes back.
+
+Whatever step code raises becomes an outcome. Publication happens here, in the thread of the step, under a
+claim: once the coordinator has revoked the attempt (a timeout, a second signal), it publishes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from time import perf_counter
+
+import anyio
+import anyio.to_thread
+
+from astro_async._core.events import FileFlow, StatRecorded
+from astro_async._core.status import StepStatus
+from astro_async._store.atomic import Disk
+from astro_async._store.staging import FileOutput, Staging, StepOutput
+from astro_async.context import RunContext, StepContext
+from astro_async.exceptions import AstroError, StorageError
+from astro_async.files import AstroFile, StepFiles
+from astro_async.pipeline import StepDefinition
+
+__all__ = [
+    "Attempt",
+    "FileInput",
+    "Outcome",
+    "RunResources",
+    "describe_error",
+    "run_attempt",
+    "run_attempt_async",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class FileInput:
+    """The version of a file that an attempt is given.
+
+    Attributes:
+        path: Relative to the run directory.
+        rows: Number of rows.
+    """
+
+    path: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an attempt ended.
+
+    Attributes:
+        position: The step's place in serial order.
+        status: `complete`, `quarantined` or `failed`; None if the attempt was revoked and counts for nothing.
+        duration_ms: From the call to the end of publication.
+        detail: Why it failed, in words.
+        files: What was published.
+        stats: What the step recorded.
+        storage_error: The disk refused: nothing more can be recorded of this or any step.
+    """
+
+    position: int
+    status: StepStatus | None
+    duration_ms: float
+    detail: str | None = None
+    files: tuple[FileFlow, ...] = ()
+    stats: tuple[StatRecorded, ...] = ()
+    storage_error: StorageError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunResources:
+    """What all attempts of an invocation share.
+
+    Attributes:
+        context: What step code may know of the run.
+        disk: The seam.
+        publish: Gives what an attempt of a step wrote its final names.
+    """
+
+    context: RunContext
+    disk: Disk
+    publish: Callable[[str, int, Iterable[FileOutput]], tuple[FileFlow, ...]]
+
+
+class Attempt:
+    """One start of one step.
+
+    Attributes:
+        position: The step's place in serial order.
+        step: The step as declared.
+        number: 1, 2, … over all invocations.
+        inputs: By file name; None if the file was not delivered.
+        resources: Shared by all attempts.
+        host: The cancel scope of the task that waits for the attempt, once it runs.
+    """
+
+    __slots__ = (
+        "_claim",
+        "files",
+        "host",
+        "inputs",
+        "number",
+        "output",
+        "position",
+        "resources",
+        "staging",
+        "step",
+    )
+
+    def __init__(
+        self,
+        position: int,
+        step: StepDefinition,
+        number: int,
+        inputs: dict[str, FileInput | None],
+        resources: RunResources,
+    ) -> None:
+        self.position = position
+        self.step = step
+        self.number = number
+        self.inputs = inputs
+        self.resources = resources
+        self.host: anyio.CancelScope | None = None
+        # Taking the only element is atomic: either the step publishes or the coordinator revokes.
+        self._claim = [True]
+        context = resources.context
+        self.staging = Staging(context.run_directory, step.step_id, number, resources.disk)
+        self.output = StepOutput([])
+        self.files = StepFiles(
+            (spec.ingest_name for spec in step.files), [self._open(i) for i in range(len(step.files))]
+        )
+
+    def _open(self, index: int) -> AstroFile | None:
+        spec = self.step.files[index]
+        given = self.inputs[spec.ingest_name]
+        if given is None:
+            return None
+        output = FileOutput(spec.ingest_name, given.path, given.rows)
+        self.output.files.append(output)
+        return AstroFile(spec, output, f"{self.staging.run_directory}/{given.path}", self.staging)
+
+    def context(self) -> StepContext:
+        """Return the context that step code is given."""
+        return StepContext(self.resources.context, self.step.step_id, self.number, self.output, self.files)
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether somebody has claimed the attempt."""
+        return not self._claim
+
+    def claim(self) -> bool:
+        """Decide, once, who ends this attempt. True for the first who asks."""
+        try:
+            self._claim.pop()
+        except IndexError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Refuse further writes to the attempt's files."""
+        for file in self.files:
+            if file is not None:
+                file.close()
+
+
+def run_attempt(attempt: Attempt) -> Outcome:
+    """Call a plain step function in this thread, and settle what it did. Never raises."""
+    started = perf_counter()
+    if attempt.is_decided:
+        return Outcome(attempt.position, None, 0.0)
+    try:
+        attempt.step.fn(attempt.context(), attempt.files)
+    except BaseException as error:
+        return fail_attempt(attempt, error, started)
+    return settle_attempt(attempt, started)
+
+
+async def run_attempt_async(attempt: Attempt) -> Outcome:
+    """Await an async step function on this loop, and settle what it did in a worker thread.
+
+    Raises:
+        The cancellation of the host task, where it is the executor's or the caller's own. A cancellation
+        that the step brought upon itself is a failure of the step.
+    """
+    started = perf_counter()
+    timeout_s = math.inf if attempt.step.timeout_s is None else attempt.step.timeout_s
+    with anyio.move_on_after(timeout_s) as timer:
+        try:
+            await attempt.step.fn(attempt.context(), attempt.files)
+        except BaseException as error:
+            is_cancellation = isinstance(error, anyio.get_cancelled_exc_class())
+            if is_cancellation and anyio.current_effective_deadline() == -math.inf:
+                raise
+            return await _in_thread(attempt, error, started)
+    if timer.cancelled_caught:
+        return await _in_thread(attempt, TimeoutError(f"timed out after {timeout_s:g} s"), started)
+    return await _in_thread(attempt, None, started)
+
+
+async def _in_thread(attempt: Attempt, error: BaseException | None, started: float) -> Outcome:
+    if error is not None:
+        return fail_attempt(attempt, error, started)
+    if not attempt.staging.is_used:
+        return settle_attempt(attempt, started)
+    # Shielded by the thread: a publication once begun is finished and recorded.
+    return await anyio.to_thread.run_sync(settle_attempt, attempt, started, limiter=anyio.CapacityLimiter(1))
+
+
+def settle_attempt(attempt: Attempt, started: float) -> Outcome:
+    """Check what a step that returned has done, publish it, and tell. Blocks on the disk; never raises."""
+    is_claimed = False
+    try:
+        attempt.close()
+        excess = _over_limit(attempt)
+        if excess is not None:
+            # Its parts are kept to read; nothing else of it is.
+            for output in attempt.output.files:
+                output.version, output.keeps_version, output.filtered = None, False, None
+                output.saved.clear()
+        is_claimed = attempt.claim()
+        if not is_claimed:
+            attempt.staging.discard()
+            return Outcome(attempt.position, None, _ms_since(started))
+        flows = attempt.resources.publish(attempt.step.step_id, attempt.number, attempt.output.files)
+        attempt.staging.discard()
+    except BaseException as error:
+        return fail_attempt(attempt, error, started, is_claimed=is_claimed)
+    status = StepStatus.COMPLETE
+    if excess is not None:
+        status = StepStatus.FAILED
+    elif any(flow.parts for flow in flows):
+        status = StepStatus.QUARANTINED
+    detail = excess or _count_quarantined(flows)
+    return Outcome(attempt.position, status, _ms_since(started), detail, flows, tuple(attempt.output.stats))
+
+
+def fail_attempt(
+    attempt: Attempt, error: BaseException, started: float, *, is_claimed: bool = False
+) -> Outcome:
+    """Return the outcome of an attempt that raised; what it staged is dropped. Never raises."""
+    attempt.close()
+    is_revoked = not is_claimed and not attempt.claim()
+    detail = describe_error(error)
+    storage_error = error if isinstance(error, StorageError) else None
+    if not is_revoked and not isinstance(error, TimeoutError | AstroError):
+        trace = "".join(traceback.format_exception(error))
+        attempt.resources.context.logger.error(
+            "[%s] attempt %d: %s", attempt.step.step_id, attempt.number, trace
+        )
+    try:
+        attempt.staging.discard()
+    except StorageError as also:
+        storage_error = storage_error or also
+    if is_revoked:
+        return Outcome(attempt.position, None, _ms_since(started))
+    return Outcome(
+        attempt.position, StepStatus.FAILED, _ms_since(started), detail, storage_error=storage_error
+    )
+
+
+def describe_error(error: BaseException) -> str:
+    """Return an error in one line: the text of our own, type and text of others."""
+    text = " ".join(str(error).split())
+    if isinstance(error, AstroError):
+        return text
+    if isinstance(error, TimeoutError) and text:
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _over_limit(attempt: Attempt) -> str | None:
+    step = attempt.step
+    if step.max_quarantined is None and step.max_quarantined_fraction is None:
+        return None
+    rows = sum(output.rows_quarantined for output in attempt.output.files)
+    if step.max_quarantined is not None and rows > step.max_quarantined:
+        return (
+            f"{rows:,} rows quarantined, more than max_quarantined={step.max_quarantined:,}; "
+            "they are kept to read"
+        )
+    fraction = step.max_quarantined_fraction
+    if fraction is not None:
+        for output in attempt.output.files:
+            # By multiplication, so that nothing in and nothing bad is no share at all.
+            if output.rows_quarantined > fraction * output.rows_in:
+                return (
+                    f"{output.rows_quarantined:,} of {output.rows_in:,} rows of {output.name!r} quarantined, "
+                    f"more than max_quarantined_fraction={fraction:g}; they are kept to read"
+                )
+    return None
+
+
+def _count_quarantined(flows: tuple[FileFlow, ...]) -> str | None:
+    counts = [
+        f"{flow.rows_quarantined:,} of {flow.rows_in:,} rows of {flow.name!r} quarantined"
+        for flow in flows
+        if flow.parts
+    ]
+    return "; ".join(counts) or None
+
+
+def _ms_since(started: float) -> float:
+    return round((perf_counter() - started) * 1000, 3)

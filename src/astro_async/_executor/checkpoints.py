@@ -1,0 +1,66 @@
+"""Checkpoints while a run goes on: sync and manifest in a worker thread, seconds apart."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from astro_async._store.run_store import RunStore
+from astro_async.exceptions import StorageError
+
+__all__ = ["Checkpoints"]
+
+_INTERVAL_S: Final = 1.0
+_MAX_INTERVAL_S: Final = 5.0
+# Checkpoints of a huge run take long; they may have this share of the time.
+_SHARE: Final = 0.05
+
+
+class Checkpoints:
+    """Makes the journal durable soon after it has grown."""
+
+    def __init__(self, store: RunStore, on_failure: Callable[[StorageError], None]) -> None:
+        self._store = store
+        self._on_failure = on_failure
+        self._dirty: anyio.Event | None = None
+        self._limiter = anyio.CapacityLimiter(1)
+
+    def note_dirty(self) -> None:
+        """Note that the journal has grown."""
+        if self._dirty is not None:
+            self._dirty.set()
+
+    async def serve(self) -> None:
+        """Write checkpoints until cancelled."""
+        interval_s = _INTERVAL_S
+        self._dirty = anyio.Event()
+        while True:
+            await self._dirty.wait()
+            await anyio.sleep(interval_s)
+            self._dirty = anyio.Event()
+            started = time.perf_counter()
+            if not await self._write():
+                return
+            took_s = time.perf_counter() - started
+            interval_s = min(max(_INTERVAL_S, took_s / _SHARE), _MAX_INTERVAL_S)
+
+    async def finish(self) -> None:
+        """Write the last checkpoint and the links to the last versions."""
+        if await self._write():
+            try:
+                await anyio.to_thread.run_sync(self._store.finish, limiter=self._limiter)
+            except StorageError as error:
+                self._on_failure(error)
+
+    async def _write(self) -> bool:
+        checkpoint = self._store.take_checkpoint()
+        try:
+            await anyio.to_thread.run_sync(self._store.write_checkpoint, checkpoint, limiter=self._limiter)
+        except StorageError as error:
+            self._on_failure(error)
+            return False
+        return True

@@ -1,0 +1,420 @@
+"""The coordinator: one task that owns the state of a run while it goes on.
+
+It takes outcomes, makes facts of them, has the reducer fold them, appends them to the journal, and only then
+performs what the reducer asks for. Nothing polls: it sleeps until an outcome or a deadline.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskGroup
+
+from astro_async._core.commands import BlockStep, SkipStep, StartStep
+from astro_async._core.events import (
+    AnyEvent,
+    FileFlow,
+    RunFinished,
+    StepBlocked,
+    StepFinished,
+    StepInterrupted,
+    StepProgress,
+    StepRetrying,
+    StepSkipped,
+    StepStarted,
+)
+from astro_async._core.reducer import Scheduler
+from astro_async._core.status import StepStatus, derive_run_status
+from astro_async._executor.attempt import (
+    Attempt,
+    FileInput,
+    Outcome,
+    RunResources,
+    run_attempt,
+    run_attempt_async,
+)
+from astro_async._executor.broadcast import Broadcast
+from astro_async._executor.checkpoints import Checkpoints
+from astro_async._executor.process import run_attempt_in_process
+from astro_async._executor.stop import StopSwitch
+from astro_async._executor.watchdog import Watchdog
+from astro_async._executor.workers import Outbox, ThreadGone, WorkerThreads
+from astro_async._store.run_store import RunStore
+from astro_async.exceptions import StorageError
+from astro_async.pipeline import StepDefinition
+
+__all__ = ["Coordinator", "Message"]
+
+Message = Outcome | ThreadGone | tuple[str, float]
+
+
+class Coordinator:
+    """Runs the steps of one invocation.
+
+    Attributes:
+        hung: Ids of steps whose threads outlived their timeout and are still there.
+    """
+
+    def __init__(
+        self,
+        *,
+        steps: tuple[StepDefinition, ...],
+        scheduler: Scheduler,
+        store: RunStore,
+        resources: RunResources,
+        outbox: Outbox[Message],
+        broadcast: Broadcast,
+        jobs: int,
+        clock: Callable[[], datetime],
+        stop: StopSwitch,
+    ) -> None:
+        self._steps = steps
+        self._scheduler = scheduler
+        self._run = store.record
+        self._store = store
+        self._resources = resources
+        self._outbox = outbox
+        self._broadcast = broadcast
+        self._jobs = jobs
+        self._clock = clock
+        self._now = format_time(clock())
+        self._stop = stop
+        self._checkpoints = Checkpoints(store, self._fail_storage)
+        self._watchdog = Watchdog(resources.context.logger)
+        self._storage_error: StorageError | None = None
+        self._batch: list[AnyEvent] = []
+        self._running: dict[int, Attempt] = {}
+        self._hung: dict[int, Attempt] = {}
+        self._failures: dict[int, int] = {}
+        self._retry_when_gone: set[int] = set()
+        # Deadlines: (when, tie-breaker, what to do then).
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._timer_numbers = itertools.count()
+        self._rows = {file.parquet_path: file.row_count for file in self._run.files.values()}
+        for record in self._run.steps.values():
+            self._note_rows(record.files)
+
+    @property
+    def hung(self) -> list[str]:
+        """Ids of steps whose threads outlived their timeout or a cancellation and are still there."""
+        return [self._steps[position].step_id for position in self._hung]
+
+    async def run(self) -> None:
+        """Run until nothing can start and nothing runs, then make the verdict durable.
+
+        Cancelling the caller's scope interrupts what runs; the state is saved all the same.
+
+        Raises:
+            StorageError: The disk refused to take the records. The last good ones stand.
+        """
+        self._stop.bind(self._outbox.wake)
+        started = anyio.current_time()
+        try:
+            async with anyio.create_task_group() as group:
+                self._workers = WorkerThreads(group, self._jobs, run_attempt, self._outbox)  # type: ignore[arg-type]
+                group.start_soon(self._checkpoints.serve)
+                try:
+                    await self._loop(group)
+                finally:
+                    self._workers.stop()
+                    self._watchdog.stop()
+                group.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._finish(started)
+        if self._storage_error is not None:
+            raise self._storage_error
+
+    async def _loop(self, group: TaskGroup) -> None:
+        self._dispatch(group)
+        # A retry that waits for a hung thread is no reason to wait.
+        while self._running or self._scheduler.backing_off - self._retry_when_gone:
+            await self._wait()
+            self._now = format_time(self._clock())
+            self._obey_stop()
+            self._fire_timers()
+            self._take_messages()
+            self._dispatch(group)
+
+    async def _wait(self) -> None:
+        if self._timers:
+            with anyio.move_on_after(max(0.0, self._timers[0][0] - anyio.current_time())):
+                await self._outbox.wait()
+        else:
+            await self._outbox.wait()
+
+    # -- facts in ------------------------------------------------------------------------------
+
+    def _take_messages(self) -> None:
+        for message in self._outbox.take():
+            match message:
+                case Outcome():
+                    self._take_outcome(message)
+                case ThreadGone():
+                    self._take_gone(message.position)
+                case (step_id, fraction):
+                    self._tell_progress(str(step_id), float(fraction))
+
+    def _take_outcome(self, outcome: Outcome) -> None:
+        attempt = self._running.pop(outcome.position, None)
+        if attempt is None:
+            return
+        if self._is_threaded(attempt.step):
+            self._workers.note_idle()
+        if outcome.storage_error is not None:
+            # The disk is at fault, not the step: it starts afresh once there is space again.
+            self._fail_storage(outcome.storage_error)
+            self._record_interrupted(outcome.position, str(outcome.storage_error))
+        else:
+            self._settle(outcome)
+
+    def _settle(self, outcome: Outcome, *, keeps_slot: bool = False) -> None:
+        position, step = outcome.position, self._steps[outcome.position]
+        failures = self._failures.get(position, 0) + 1
+        if outcome.status is StepStatus.FAILED and failures <= step.retry.attempts and not self._stop.level:
+            self._failures[position] = failures
+            delay_s = step.retry.delay_before(failures)
+            at = format_time(self._clock() + timedelta(seconds=delay_s))
+            event = StepRetrying(
+                **self._envelope(position), detail=f"retry at {at}", error=outcome.detail or "failed"
+            )
+            self._record(event, keeps_slot=keeps_slot)
+            if keeps_slot:
+                self._retry_when_gone.add(position)
+            else:
+                self._set_timer(delay_s, lambda: self._scheduler.requeue(position))
+            return
+        self._note_rows(outcome.files)
+        self._record_finished(outcome, keeps_slot=keeps_slot)
+
+    def _record_finished(self, outcome: Outcome, *, keeps_slot: bool = False) -> None:
+        assert outcome.status is not None
+        event = StepFinished(
+            **self._envelope(outcome.position),
+            status=outcome.status,
+            duration_ms=outcome.duration_ms,
+            detail=outcome.detail,
+            files=outcome.files,
+            stats=outcome.stats,
+        )
+        self._record(event, keeps_slot=keeps_slot)
+
+    def _take_gone(self, position: int) -> None:
+        self._hung.pop(position, None)
+        self._workers.note_gone()
+        self._scheduler.release(position)
+        if position in self._retry_when_gone:
+            self._retry_when_gone.discard(position)
+            delay_s = self._steps[position].retry.delay_before(self._failures[position])
+            self._set_timer(delay_s, lambda: self._scheduler.requeue(position))
+
+    def _record(self, event: AnyEvent, *, keeps_slot: bool = False) -> None:
+        """Fold a fact, and the facts that follow from it; they reach the journal with the batch."""
+        commands = deque(self._fold(event, keeps_slot=keeps_slot))
+        while commands:
+            command = commands.popleft()
+            if isinstance(command, BlockStep):
+                blocked = StepBlocked(**self._envelope_of(command.step_id), detail=command.detail)
+                commands.extend(self._fold(blocked))
+
+    def _fold(self, event: AnyEvent, *, keeps_slot: bool = False) -> list[BlockStep | SkipStep | StartStep]:
+        commands = self._scheduler.reduce(event, keeps_slot=keeps_slot)
+        self._store.note_statistics(event)
+        self._batch.append(event)
+        return commands
+
+    # -- requests out --------------------------------------------------------------------------
+
+    def _dispatch(self, group: TaskGroup) -> None:
+        """Start what may start: journal first, hand over second."""
+        attempts: list[Attempt] = []
+        while starts := self._scheduler.take_starts():
+            for command in starts:
+                match command:
+                    case SkipStep():
+                        self._record(StepSkipped(**self._envelope_of(command.step_id), detail=command.detail))
+                    case StartStep():
+                        attempts.append(self._prepare(command))
+        self._flush()
+        if self._storage_error is not None:
+            for attempt in attempts:
+                self._record_interrupted(attempt.position, "interrupted before it began")
+            return
+        for attempt in attempts:
+            self._hand_over(group, attempt)
+
+    def _prepare(self, command: StartStep) -> Attempt:
+        step = self._steps[command.position]
+        names = self._scheduler.graph.nodes[command.position].files
+        inputs = {
+            name: None if path is None else FileInput(path, self._rows[path])
+            for name, path in zip(names, command.inputs, strict=True)
+        }
+        self._record(StepStarted(**self._envelope(command.position, command.attempt)))
+        return Attempt(command.position, step, command.attempt, inputs, self._resources)
+
+    def _hand_over(self, group: TaskGroup, attempt: Attempt) -> None:
+        self._running[attempt.position] = attempt
+        step = attempt.step
+        if self._is_threaded(step):
+            if step.timeout_s is not None:
+                self._set_timer(step.timeout_s, lambda: self._time_out(attempt))
+            self._workers.submit(attempt)
+        else:
+            group.start_soon(self._host, attempt)
+
+    async def _host(self, attempt: Attempt) -> None:
+        with anyio.CancelScope() as scope:
+            attempt.host = scope
+            if attempt.step.engine == "process":
+                outcome = await run_attempt_in_process(attempt)
+            else:
+                outcome = await self._watchdog.watch(attempt.step.step_id, run_attempt_async(attempt))
+            self._outbox.put(outcome)
+
+    def _flush(self) -> None:
+        """Append the batch to the journal, and tell it."""
+        if not self._batch:
+            return
+        try:
+            self._store.append(self._batch)
+        except StorageError as error:
+            # Kept for the end, when there may be space again.
+            self._fail_storage(error)
+            return
+        batch, self._batch = self._batch, []
+        self._checkpoints.note_dirty()
+        if self._broadcast.has_readers:
+            self._broadcast.publish(batch)
+
+    # -- deadlines and stops -------------------------------------------------------------------
+
+    def _set_timer(self, delay_s: float, act: Callable[[], None]) -> None:
+        heapq.heappush(self._timers, (anyio.current_time() + delay_s, next(self._timer_numbers), act))
+
+    def _fire_timers(self) -> None:
+        now = anyio.current_time()
+        while self._timers and self._timers[0][0] <= now:
+            heapq.heappop(self._timers)[2]()
+
+    def _time_out(self, attempt: Attempt) -> None:
+        """Report a thread that outlived its timeout. It cannot be killed: its slot stays taken."""
+        if self._running.get(attempt.position) is not attempt or not self._revoke(attempt):
+            return
+        timeout_s = attempt.step.timeout_s or 0.0
+        detail = f"timed out after {timeout_s:g} s; its thread is still busy"
+        failed = Outcome(attempt.position, StepStatus.FAILED, timeout_s * 1000, detail)
+        self._settle(failed, keeps_slot=True)
+
+    def _revoke(self, attempt: Attempt) -> bool:
+        """Take an attempt from whoever runs it; False if it is being published at this moment."""
+        if not attempt.claim():
+            return False
+        attempt.close()
+        self._running.pop(attempt.position, None)
+        if self._is_threaded(attempt.step):
+            self._hung[attempt.position] = attempt
+        if attempt.host is not None:
+            attempt.host.cancel()
+        return True
+
+    def _obey_stop(self) -> None:
+        if self._stop.level:
+            self._scheduler.halt()
+            self._give_up_retries()
+        if self._stop.level > 1:
+            for attempt in list(self._running.values()):
+                if self._revoke(attempt):
+                    self._record_interrupted(attempt.position, "interrupted")
+
+    def _give_up_retries(self) -> None:
+        for position in sorted(self._scheduler.backing_off):
+            if position in self._retry_when_gone:
+                detail = "timed out; its thread never ended, so it could not be tried again"
+                self._record_finished(Outcome(position, StepStatus.FAILED, 0.0, detail))
+            else:
+                self._record_interrupted(position, "interrupted before its next attempt")
+
+    def _record_interrupted(self, position: int, detail: str) -> None:
+        self._record(StepInterrupted(**self._envelope(position), detail=detail))
+
+    def _fail_storage(self, error: StorageError) -> None:
+        if self._storage_error is None:
+            self._storage_error = error
+        self._scheduler.halt()
+        self._outbox.wake()
+
+    # -- the end -------------------------------------------------------------------------------
+
+    async def _finish(self, started: float) -> None:
+        """Record what is still running as interrupted, and the verdict. Runs under a shield."""
+        self._now = format_time(self._clock())
+        while self._running:
+            for attempt in list(self._running.values()):
+                if self._revoke(attempt):
+                    self._record_interrupted(attempt.position, "interrupted")
+            if self._running:
+                # These are being published; that is soon over, and then counts.
+                await self._outbox.wait()
+                self._take_messages()
+        self._give_up_retries()
+        detail = str(self._storage_error) if self._storage_error is not None else None
+        if self.hung:
+            detail = f"threads that cannot be stopped: {', '.join(self.hung)}"
+        status = derive_run_status(record.status for record in self._run.steps.values())
+        duration_ms = round((anyio.current_time() - started) * 1000, 3)
+        self._record(
+            RunFinished(
+                seq=self._run.seq + 1,
+                time=self._now,
+                run_id=self._run.run_id,
+                status=status,
+                duration_ms=duration_ms,
+                detail=detail,
+            )
+        )
+        self._flush()
+        await self._checkpoints.finish()
+
+    # ------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _is_threaded(step: StepDefinition) -> bool:
+        return not step.is_async and step.engine == "thread"
+
+    def _envelope(self, position: int, attempt: int | None = None) -> dict[str, Any]:
+        record = self._scheduler.record(position)
+        return self._envelope_of(record.step_id, record.attempt if attempt is None else attempt)
+
+    def _envelope_of(self, step_id: str, attempt: int | None = None) -> dict[str, Any]:
+        return {
+            "seq": self._run.seq + 1,
+            "time": self._now,
+            "run_id": self._run.run_id,
+            "step_id": step_id,
+            "attempt": attempt,
+        }
+
+    def _note_rows(self, flows: Iterable[FileFlow]) -> None:
+        for flow in flows:
+            if flow.published is not None:
+                self._rows[flow.published.path] = flow.published.rows
+
+    def _tell_progress(self, step_id: str, fraction: float) -> None:
+        if self._broadcast.has_readers:
+            event = StepProgress(
+                seq=self._run.seq, time=self._now, run_id=self._run.run_id, step_id=step_id, fraction=fraction
+            )
+            self._broadcast.publish([event])
+
+
+def format_time(time: datetime) -> str:
+    """Return a time in UTC as ISO 8601 with microseconds and `Z`."""
+    return time.isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -1,0 +1,231 @@
+"""One invocation on one run: open, plan, commit, run, close."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from astro_async._core.events import RunPlanned
+from astro_async._core.graph import Graph
+from astro_async._core.lineage import Plan, plan_run
+from astro_async._core.names import RunId
+from astro_async._core.records import RunRecord
+from astro_async._core.reducer import Scheduler
+from astro_async._core.status import RunStatus
+from astro_async._executor.attempt import RunResources
+from astro_async._executor.broadcast import Broadcast, Subscriber
+from astro_async._executor.coordinator import Coordinator, Message, format_time
+from astro_async._executor.stop import StopSwitch
+from astro_async._executor.workers import Outbox
+from astro_async._store.atomic import Disk
+from astro_async._store.run_store import RunStore
+from astro_async.context import RunContext
+from astro_async.exceptions import PipelineError, RunRefusedError
+from astro_async.pipeline import Pipeline
+
+__all__ = ["Invocation", "RunOptions", "Services", "invoke", "utc_now"]
+
+
+def utc_now() -> datetime:
+    """Return the time, in UTC."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What an invocation uses of the world; tests bring their own.
+
+    Attributes:
+        disk: The seam of the store.
+        clock: Tells the time, in UTC.
+    """
+
+    disk: Disk = field(default_factory=Disk)
+    clock: Callable[[], datetime] = utc_now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What the operator says.
+
+    Attributes:
+        jobs: How many steps run at once; None leaves it to the pipeline.
+        keep_going: The stop point is infinite.
+        rerun: Completed steps to run again.
+        params: Given anew; None uses those recorded.
+    """
+
+    jobs: int | None = None
+    keep_going: bool = False
+    rerun: Sequence[str] = ()
+    params: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """What an invocation came to.
+
+    Attributes:
+        record: The state of the run at the end.
+        plan: What had to run.
+        notices: Repairs and warnings, for the user.
+        hung: Steps whose threads could not be ended.
+    """
+
+    record: RunRecord
+    plan: Plan
+    notices: tuple[str, ...]
+    hung: tuple[str, ...]
+
+
+async def invoke(
+    pipeline: Pipeline,
+    *,
+    pipeline_dir: str,
+    run_id: RunId,
+    options: RunOptions,
+    services: Services,
+    broadcast: Broadcast,
+    logger: logging.Logger,
+    subscribers: Sequence[Subscriber] = (),
+    stop: StopSwitch | None = None,
+) -> Invocation:
+    """Run what a run has to do, and return how it stands then.
+
+    Raises:
+        PipelineError: The pipeline or the options make no sense.
+        RunRefusedError: The run is completed and nothing gives it anything to do.
+        RunLockedError: Another invocation is on this run.
+        RunNotFoundError: There is no such run.
+        StorageError: The disk refused; the last good records stand.
+    """
+    jobs = pipeline.default_jobs() if options.jobs is None else options.jobs
+    if jobs < 1:
+        raise PipelineError(f"jobs is {jobs}: it must be 1 or more")
+    now = format_time(services.clock())
+    open_store = functools.partial(RunStore.open, pipeline_dir, run_id, disk=services.disk, now=now)
+    store = await anyio.to_thread.run_sync(open_store)
+    try:
+        logger.addHandler(store.log)
+        graph = pipeline.graph(store.record.files)
+        plan = plan_run(graph, store.record, rerun=options.rerun)
+        _refuse_if_done(store.record, plan)
+        notices = [*store.notices, *_describe_stale(plan)]
+        for notice in notices:
+            logger.warning("%s", notice)
+        event = _plan_event(store.record, graph, plan, options, jobs, now)
+        async with anyio.create_task_group() as group:
+            done = anyio.Event()
+            for subscriber in subscribers:
+                group.start_soon(broadcast.serve, subscriber, broadcast.open(), done)
+            store.log.start_invocation(
+                f"{now} run {run_id}, {len(plan.again)} of {len(graph.nodes)} steps, jobs {jobs}"
+            )
+            await anyio.to_thread.run_sync(store.commit_plan, event, plan)
+            broadcast.publish([event])
+            try:
+                coordinator = await _coordinate(
+                    pipeline, pipeline_dir, graph, store, options, jobs, services, broadcast, logger, stop
+                )
+            finally:
+                broadcast.close()
+                done.set()
+        return Invocation(
+            store.record, plan, tuple(store.notices + notices[len(store.notices) :]), tuple(coordinator.hung)
+        )
+    finally:
+        logger.removeHandler(store.log)
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(store.close)
+
+
+async def _coordinate(
+    pipeline: Pipeline,
+    pipeline_dir: str,
+    graph: Graph,
+    store: RunStore,
+    options: RunOptions,
+    jobs: int,
+    services: Services,
+    broadcast: Broadcast,
+    logger: logging.Logger,
+    stop: StopSwitch | None,
+) -> Coordinator:
+    outbox: Outbox[Message] = Outbox()
+
+    def report_progress(step_id: str, fraction: float) -> None:
+        if broadcast.has_readers:
+            outbox.put((step_id, fraction))
+
+    context = RunContext(
+        run_id=store.record.run_id,
+        run_date=date.fromisoformat(store.record.run_date),
+        run_directory=store.directory,
+        pipeline_dir=pipeline_dir,
+        params=dict(store.record.params),
+        logger=logger,
+        report_progress=report_progress,
+    )
+    coordinator = Coordinator(
+        steps=pipeline.steps,
+        scheduler=Scheduler(
+            graph, store.record, jobs=jobs, keep_going=options.keep_going, limits=pipeline.limits
+        ),
+        store=store,
+        resources=RunResources(context, services.disk, store.publisher.publish),
+        outbox=outbox,
+        broadcast=broadcast,
+        jobs=jobs,
+        clock=services.clock,
+        stop=stop or StopSwitch(),
+    )
+    try:
+        await coordinator.run()
+    finally:
+        outbox.close()
+    return coordinator
+
+
+def _refuse_if_done(run: RunRecord, plan: Plan) -> None:
+    if run.status is RunStatus.COMPLETED and not plan.has_work:
+        raise RunRefusedError(
+            f"run {run.run_id} is completed and has nothing to do: name steps with --rerun to run them "
+            "again, or ingest new files"
+        )
+
+
+def _plan_event(
+    run: RunRecord, graph: Graph, plan: Plan, options: RunOptions, jobs: int, now: str
+) -> RunPlanned:
+    kept = [step_id for step_id in run.steps if step_id in graph.position]
+    new = [step_id for step_id in plan.again if step_id not in run.steps]
+    order = [node.step_id for node in graph.nodes]
+    return RunPlanned(
+        seq=run.seq + 1,
+        time=now,
+        run_id=run.run_id,
+        again=plan.by_reason(),
+        params=dict(run.params if options.params is None else {**run.params, **options.params}),
+        jobs=jobs,
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        removed=list(plan.removed),
+        order=[] if kept + new == order else [str(step_id) for step_id in order],
+    )
+
+
+def _describe_stale(plan: Plan) -> list[str]:
+    return [
+        f"step {stale.step_id} read {stale.file} as {stale.read}, which has been replaced since; "
+        f"it published nothing, so it is not run again (--rerun {stale.step_id} does)"
+        for stale in plan.stale
+    ]

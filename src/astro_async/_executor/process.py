@@ -1,0 +1,150 @@
+"""Steps in processes of their own: `engine="process"`.
+
+The child gets the paths of its versions and writes into the staging folder itself; what comes back is only
+what it wrote. The parent publishes. A child that dies fails its step and nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from time import perf_counter
+from typing import Any
+
+import anyio
+import anyio.to_process
+
+from astro_async._executor.attempt import (
+    Attempt,
+    FileInput,
+    Outcome,
+    RunResources,
+    describe_error,
+    fail_attempt,
+    settle_attempt,
+)
+from astro_async._store.atomic import Disk
+from astro_async._store.layout import log_path
+from astro_async._store.log import RunLog
+from astro_async._store.staging import StepOutput
+from astro_async.context import RunContext
+from astro_async.exceptions import PipelineError, StepError
+from astro_async.loading import load_pipeline
+from astro_async.pipeline import StepDefinition
+
+__all__ = ["run_attempt_in_process"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """All that crosses to the child."""
+
+    run_id: str
+    run_date: date
+    run_directory: str
+    pipeline_dir: str
+    params: Mapping[str, Any]
+    step_id: str
+    attempt: int
+    inputs: dict[str, FileInput | None]
+    pickled_step: bytes | None
+
+
+async def run_attempt_in_process(attempt: Attempt) -> Outcome:
+    """Run a step function in another process and settle what it did here.
+
+    Raises:
+        The cancellation of the host task; the child is killed then.
+    """
+    started = perf_counter()
+    timeout_s = attempt.step.timeout_s
+    error: BaseException | None = None
+    with anyio.move_on_after(timeout_s) as timer:
+        try:
+            returned = await anyio.to_process.run_sync(_run_task, _describe_task(attempt), cancellable=True)
+            _take_over(attempt, returned)
+        except Exception as raised:
+            error = raised
+    if timer.cancelled_caught:
+        error = TimeoutError(f"timed out after {timeout_s:g} s; its process was killed")
+    if error is not None:
+        # The child may have written before it died; the parent knows nothing of it, so look.
+        attempt.staging.adopt()
+        return await anyio.to_thread.run_sync(fail_attempt, attempt, error, started)
+    return await anyio.to_thread.run_sync(settle_attempt, attempt, started)
+
+
+def _describe_task(attempt: Attempt) -> _Task:
+    context = attempt.resources.context
+    try:
+        pickled: bytes | None = pickle.dumps(attempt.step)
+    except Exception:
+        # Made in pipeline.py, by a lambda or a Polars expression: the child loads the file itself.
+        pickled = None
+    else:
+        if attempt.step.fn.__module__.startswith("astro_async_pipeline_"):
+            pickled = None
+    return _Task(
+        run_id=context.run_id,
+        run_date=context.run_date,
+        run_directory=context.run_directory,
+        pipeline_dir=context.pipeline_dir,
+        params=dict(context.params),
+        step_id=attempt.step.step_id,
+        attempt=attempt.number,
+        inputs=attempt.inputs,
+        pickled_step=pickled,
+    )
+
+
+def _take_over(attempt: Attempt, output: StepOutput) -> None:
+    attempt.staging.adopt()
+    attempt.output.stats.extend(output.stats)
+    for mine, theirs in zip(attempt.output.files, output.files, strict=True):
+        for name in theirs.__slots__:
+            setattr(mine, name, getattr(theirs, name))
+
+
+def _run_task(task: _Task) -> StepOutput:
+    """Call the step function. Runs in the child."""
+    log = RunLog(log_path(task.run_directory), Disk())
+    logger = logging.Logger("astro_async.step")
+    logger.addHandler(log)
+    context = RunContext(
+        task.run_id,
+        task.run_date,
+        task.run_directory,
+        task.pipeline_dir,
+        task.params,
+        logger,
+        lambda _step_id, _fraction: None,
+    )
+    # What the child writes stays in the staging folder; the parent publishes.
+    resources = RunResources(context, Disk(), lambda *_: ())
+    attempt = Attempt(0, _find_step(task), task.attempt, task.inputs, resources)
+    try:
+        attempt.step.fn(attempt.context(), attempt.files)
+    except BaseException as error:
+        # Only text crosses back: an exception of the pipeline's own class may not unpickle there.
+        raise StepError(describe_error(error)) from None
+    finally:
+        attempt.close()
+        log.close()
+    return attempt.output
+
+
+def _find_step(task: _Task) -> StepDefinition:
+    if task.pickled_step is not None:
+        step: StepDefinition = pickle.loads(task.pickled_step)
+        return step
+    for step in load_pipeline(task.pipeline_dir).steps:
+        if step.step_id == task.step_id:
+            return step
+    raise PipelineError(
+        f"step {task.step_id!r} runs in a process of its own, but its function cannot be pickled and "
+        f"{os.path.join(task.pipeline_dir, 'pipeline.py')} has no such step: define it at module level"
+    )

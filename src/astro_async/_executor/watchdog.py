@@ -1,0 +1,78 @@
+"""Names the async step that blocks the event loop, while it does."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import types
+from collections.abc import Coroutine, Generator
+from typing import Any, Final, TypeVar
+
+__all__ = ["Watchdog"]
+
+T = TypeVar("T")
+
+_PATIENCE_S: Final = 1.0
+
+
+class Watchdog:
+    """Notes which step the loop is executing; a thread of its own looks at the note now and then.
+
+    The thread lives from the first async step to the end of the run: only async steps can block the loop.
+    """
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        self._entered: tuple[str, float] | None = None
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @types.coroutine
+    def watch(self, step_id: str, steps: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+        """Await a coroutine, noting each time it holds the loop."""
+        self._start()
+        value: Any = None
+        error: BaseException | None = None
+        while True:
+            self._entered = (step_id, time.monotonic())
+            try:
+                if error is not None:
+                    pending, error = error, None
+                    awaited = steps.throw(pending)
+                else:
+                    awaited = steps.send(value)
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            finally:
+                self._entered = None
+            try:
+                value = yield awaited
+            except BaseException as raised:
+                value, error = None, raised
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._ended.set()
+        self._thread = None
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._ended = threading.Event()
+            self._thread = threading.Thread(
+                target=self._look, args=(self._ended,), name="astro_async watchdog", daemon=True
+            )
+            self._thread.start()
+
+    def _look(self, ended: threading.Event) -> None:
+        named: tuple[str, float] | None = None
+        while not ended.wait(_PATIENCE_S / 2):
+            entered = self._entered
+            if entered is not None and entered != named and time.monotonic() - entered[1] > _PATIENCE_S:
+                named = entered
+                self._logger.warning(
+                    "[%s] blocks the event loop: an async step must await, or run slow calls in a thread "
+                    "(anyio.to_thread.run_sync)",
+                    entered[0],
+                )

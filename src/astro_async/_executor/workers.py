@@ -1,0 +1,136 @@
+"""Worker threads that stay: each takes the next step itself, and puts its outcome into one outbox.
+
+The coordinator is woken by one byte through a socket pair, however many outcomes have gathered: a wake-up
+costs more than a scheduling decision.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import math
+import socket
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Generic, TypeVar
+
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskGroup
+
+from astro_async._executor.attempt import Attempt, Outcome
+
+__all__ = ["Outbox", "ThreadGone", "WorkerThreads"]
+
+T = TypeVar("T")
+
+
+class Outbox(Generic[T]):
+    """Messages from any thread to one waiting task."""
+
+    def __init__(self) -> None:
+        self._messages: deque[T] = deque()
+        self._is_awake = False
+        self._receiver, self._sender = socket.socketpair()
+        self._receiver.setblocking(False)
+        self._sender.setblocking(False)
+
+    def put(self, message: T) -> None:
+        """Leave a message, and wake the reader unless it is awake already. From any thread."""
+        self._messages.append(message)
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake the reader. From any thread."""
+        if not self._is_awake:
+            self._is_awake = True
+            try:
+                self._sender.send(b"\0")
+            except OSError:
+                # The reader has gone; nobody waits for this any more.
+                return
+
+    async def wait(self) -> None:
+        """Wait until there may be messages."""
+        await anyio.wait_readable(self._receiver)
+        self._receiver.recv(4096)
+
+    def take(self) -> list[T]:
+        """Return all messages left so far. Only the reader calls this."""
+        # Cleared first: whoever leaves a message after the look wakes the reader again.
+        self._is_awake = False
+        taken: list[T] = []
+        while self._messages:
+            taken.append(self._messages.popleft())
+        return taken
+
+    def close(self) -> None:
+        """Close both ends; later messages go nowhere."""
+        self._receiver.close()
+        self._sender.close()
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadGone:
+    """The thread of a revoked attempt has come to its end at last; its slot is free."""
+
+    position: int
+
+
+class WorkerThreads:
+    """At most `jobs` threads, started as they are first needed."""
+
+    def __init__(
+        self,
+        group: TaskGroup,
+        jobs: int,
+        run: Callable[[Attempt], Outcome],
+        outbox: Outbox[Outcome | ThreadGone],
+    ) -> None:
+        self._group = group
+        self._jobs = jobs
+        self._run = run
+        self._outbox = outbox
+        self._queue: SimpleQueue[Attempt | None] = SimpleQueue()
+        self._alive = 0
+        self._idle = 0
+        # Of our own: steps may use anyio's default limiter as they like.
+        self._limiter = anyio.CapacityLimiter(math.inf)
+
+    def submit(self, attempt: Attempt) -> None:
+        """Queue an attempt; the caller holds a slot for it."""
+        if self._idle:
+            self._idle -= 1
+        elif self._alive < self._jobs:
+            self._alive += 1
+            self._group.start_soon(self._host)
+        self._queue.put(attempt)
+
+    def note_idle(self) -> None:
+        """Note that a worker has delivered an outcome and looks for the next attempt."""
+        self._idle += 1
+
+    def note_gone(self) -> None:
+        """Note that an abandoned thread has ended."""
+        self._alive -= 1
+
+    def stop(self) -> None:
+        """Let idle workers end."""
+        for _ in range(self._alive):
+            self._queue.put(None)
+
+    async def _host(self) -> None:
+        with anyio.CancelScope() as scope:
+            await anyio.to_thread.run_sync(self._pull, scope, abandon_on_cancel=True, limiter=self._limiter)
+
+    def _pull(self, scope: anyio.CancelScope) -> None:
+        while (attempt := self._queue.get()) is not None:
+            # Cancelling the host tells `anyio.from_thread.check_cancelled()` in the step.
+            attempt.host = scope
+            # What one step sets must not be seen by the next.
+            outcome = contextvars.copy_context().run(self._run, attempt)
+            if outcome.status is None:
+                self._outbox.put(ThreadGone(attempt.position))
+                return
+            self._outbox.put(outcome)

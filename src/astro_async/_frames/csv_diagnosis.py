@@ -1,0 +1,177 @@
+"""Say why a CSV file could not be converted: which line, which column, what was expected.
+
+The second, slower look at a file that the fast pass refused, in bounded memory. Messages hold places, names
+of columns and counts, and never what a cell holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from itertools import islice
+
+import polars as pl
+from polars.exceptions import PolarsError
+
+from astro_async._frames.columns import ROW_COLUMN
+from astro_async._frames.csv_dialect import CsvDialect
+from astro_async._frames.csv_layout import CsvLayout
+from astro_async._frames.csv_records import Record, iter_records
+from astro_async._frames.csv_text import find_undecodable_line, undecodable
+from astro_async._frames.csv_values import describe_type, is_text, read_value
+from astro_async.exceptions import IngestError
+
+__all__ = ["explain_failure", "explain_width", "find_short_record", "scan_as_text"]
+
+
+def scan_as_text(
+    path: str,
+    *,
+    dialect: CsvDialect,
+    layout: CsvLayout,
+    types: Mapping[str, pl.DataType],
+    index: str | None = None,
+) -> pl.LazyFrame:
+    """Scan the data of a UTF-8 file with the types given, all other columns as String.
+
+    Columns have the names and the order of the layout. An unquoted empty field is null, `""` is empty text.
+    """
+    return pl.scan_csv(
+        path,
+        has_header=False,
+        skip_lines=layout.first_line,
+        schema={name: types.get(name, pl.String()) for name in layout.names},
+        separator=dialect.separator,
+        quote_char=dialect.quote_char,
+        null_values=list(dialect.nulls) or None,
+        row_index_name=index,
+        # A first record that is short is found by counting, as any other.
+        missing_columns="insert",
+        raise_if_empty=False,
+        glob=False,
+    )
+
+
+def explain_failure(
+    path: str, source: str, *, dialect: CsvDialect, layout: CsvLayout, schema: Mapping[str, pl.DataType]
+) -> IngestError:
+    """Make the error that says what is wrong with a file.
+
+    Args:
+        path: The UTF-8 text of the source.
+        source: What messages call it.
+        dialect: How it is written.
+        layout: Its columns.
+        schema: The types that its columns were read as; the others are not looked at.
+    """
+    try:
+        bad = _find_bad_values(path, dialect=dialect, layout=layout, schema=schema)
+    except PolarsError:
+        # Not even text: the fault is in the lines, not in the values.
+        bad = {}
+    if bad:
+        return _explain_bad_values(path, source, bad, dialect=dialect, layout=layout, schema=schema)
+    if find_undecodable_line(path, "utf-8") is not None:
+        return undecodable(source, dialect)
+    with closing(iter_records(path, dialect, first_line=layout.first_line)) as records:
+        return _explain_structure(source, records, dialect, len(layout.names))
+
+
+def find_short_record(path: str, dialect: CsvDialect, layout: CsvLayout) -> tuple[Record | None, bool]:
+    """Find the first record with too few fields, and whether there are blank lines before it."""
+    has_blank = False
+    with closing(iter_records(path, dialect, first_line=layout.first_line)) as records:
+        for record in records:
+            if record.is_blank:
+                has_blank = True
+            elif record.fields < len(layout.names):
+                return record, has_blank
+    return None, has_blank
+
+
+def explain_width(source: str, record: Record, width: int) -> IngestError:
+    """Make the error for a record with too many or too few fields."""
+    cause = "a separator inside a field needs quotes" if record.fields > width else "it may have been cut off"
+    return IngestError(
+        f"{source}, line {record.line}: {record.fields} field{'' if record.fields == 1 else 's'} where the file has "
+        f"{width} columns; {cause}. "
+        f"Mend the line, or check separator and quote_char."
+    )
+
+
+def _find_bad_values(
+    path: str, *, dialect: CsvDialect, layout: CsvLayout, schema: Mapping[str, pl.DataType]
+) -> dict[str, tuple[int, int]]:
+    """Find, for each column with values that do not parse, the first row of them and how many there are."""
+    typed = {name: dtype for name, dtype in schema.items() if not is_text(dtype)}
+    if not typed:
+        return {}
+    frame = scan_as_text(path, dialect=dialect, layout=layout, types={}, index=ROW_COLUMN)
+    verdicts = frame.select(
+        ROW_COLUMN, *(read_value(name, dtype, dialect.nulls)[1].alias(name) for name, dtype in typed.items())
+    )
+    facts = (
+        verdicts.select(
+            *(pl.col(name).sum().alias(f"count {position}") for position, name in enumerate(typed)),
+            *(
+                pl.when(pl.col(name)).then(pl.col(ROW_COLUMN)).min().alias(f"first {position}")
+                for position, name in enumerate(typed)
+            ),
+        )
+        .collect(engine="streaming")
+        .row(0, named=True)
+    )
+    return {
+        name: (facts[f"first {position}"], facts[f"count {position}"])
+        for position, name in enumerate(typed)
+        if facts[f"count {position}"]
+    }
+
+
+def _explain_bad_values(
+    path: str,
+    source: str,
+    bad: Mapping[str, tuple[int, int]],
+    *,
+    dialect: CsvDialect,
+    layout: CsvLayout,
+    schema: Mapping[str, pl.DataType],
+) -> IngestError:
+    first_column = min(bad, key=lambda name: (bad[name][0], layout.names.index(name)))
+    row, count = bad[first_column]
+    with closing(iter_records(path, dialect, first_line=layout.first_line)) as records:
+        line = next(islice(records, row, None)).line
+    others = [f"{name!r} ({bad[name][1]})" for name in bad if name != first_column]
+    more = f" Other columns with such values: {', '.join(others)}." if others else ""
+    values = "1 value" if count == 1 else f"{count} values, the first here,"
+    does = "does" if count == 1 else "do"
+    return IngestError(
+        f"{source}, line {line}, column {first_column!r}: {values} that {does} not parse; expected "
+        f"{describe_type(schema[first_column])}.{more} Mend the file, declare another type, "
+        f"or add what stands for nothing to null_values."
+    )
+
+
+def _explain_structure(
+    source: str, records: Iterator[Record], dialect: CsvDialect, width: int
+) -> IngestError:
+    stray: Record | None = None
+    for record in records:
+        if record.is_open:
+            return IngestError(
+                f"{source}, line {record.line}: a quoted field begins in this record and is never closed. "
+                f"Mend the line, or set quote_char=None if quotes are ordinary text in this file."
+            )
+        if record.fields > width or (record.fields < width and not record.is_blank):
+            return explain_width(source, record, width)
+        if record.has_stray_quote and stray is None:
+            stray = record
+    if stray is not None:
+        return IngestError(
+            f"{source}, line {stray.line}: a quote character inside a field that is not quoted, or text after "
+            f"a closing quote. Quote the whole field and double the quotes in it, or set quote_char=None."
+        )
+    return IngestError(
+        f"{source} could not be read as CSV with separator {dialect.separator!r} and quote_char "
+        f"{dialect.quote_char!r}, and no line stands out. Check both."
+    )

@@ -1,0 +1,242 @@
+"""Turn a source into UTF-8 text with line feeds, without loading it, and refuse bytes that are not text.
+
+A source that is so already is used in place. Otherwise a copy is made beside the target and removed
+afterwards, whatever happens. Values are not looked at here.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import IO
+
+from astro_async._frames.csv_dialect import CsvDialect
+from astro_async._frames.csv_records import iter_data_lines
+from astro_async.exceptions import IngestError, StorageError
+
+__all__ = [
+    "copy_without_blank_lines",
+    "detect_line_end",
+    "find_undecodable_line",
+    "open_as_utf8",
+    "reading",
+    "undecodable",
+]
+
+_CHUNK_BYTES = 1 << 20
+# Small enough to stay in the processor's cache between the copy out of the kernel and the search.
+_SEARCH_BYTES = 1 << 17
+_HEAD_CHARACTERS = 1 << 16
+
+
+@contextmanager
+def open_as_utf8(source: str, *, dialect: CsvDialect, beside: str) -> Iterator[str]:
+    """Give the path of a UTF-8 text of the source: the source itself, or a temporary copy.
+
+    Line numbers of the copy are those of the source.
+
+    Raises:
+        IngestError: The source is missing, empty, has NUL bytes, or bytes that its encoding does not know.
+        StorageError: The copy could not be written.
+    """
+    with reading(source):
+        if os.path.getsize(source) == 0:
+            raise IngestError(f"{source} is empty (0 bytes): not even a header. Ask for the file again.")
+        line_end = detect_line_end(source, dialect)
+        if dialect.is_utf8 and line_end == "\n":
+            _refuse_nul_bytes(source)
+    if dialect.is_utf8 and line_end == "\n":
+        yield source
+        return
+    with _temporary_file(beside) as path:
+        _write_chunks(path, _decode_chunks(source, dialect, line_end))
+        yield path
+
+
+@contextmanager
+def copy_without_blank_lines(
+    text_path: str, *, dialect: CsvDialect, first_line: int, beside: str
+) -> Iterator[str]:
+    """Give the path of a temporary copy of the data alone, without lines of nothing but blanks.
+
+    Raises:
+        StorageError: The copy could not be written.
+    """
+    lines = iter_data_lines(text_path, dialect, first_line=first_line)
+    with _temporary_file(beside) as path:
+        _write_chunks(path, (line for line, is_blank in lines if not is_blank))
+        yield path
+
+
+@contextmanager
+def reading(source: str) -> Iterator[None]:
+    """Name the source in every error of reading it.
+
+    Raises:
+        IngestError: The source is missing, unreadable, or not text of its encoding.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise IngestError(f"{source} could not be read: {error.strerror or error}") from error
+
+
+def detect_line_end(source: str, dialect: CsvDialect) -> str:
+    r"""Tell `"\r"` (old Macintosh files) from `"\n"` (CRLF too) by the first 64 Ki characters.
+
+    Raises:
+        IngestError: The source has bytes that its encoding does not know.
+    """
+    try:
+        with open(source, encoding=dialect.reading_encoding, newline="") as file:
+            head = file.read(_HEAD_CHARACTERS)
+    except UnicodeError:
+        raise undecodable(source, dialect) from None
+    # One at the very end may be half of a CRLF.
+    return "\r" if "\r" in head[:-1] and "\n" not in head else "\n"
+
+
+def undecodable(source: str, dialect: CsvDialect) -> IngestError:
+    """Make the error for a source with bytes that its encoding does not know."""
+    with reading(source), open(source, "rb") as file:
+        mark = file.read(4)
+    if dialect.is_utf8 and mark.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return IngestError(f"{source} begins as UTF-16 does, not {dialect.encoding}: set encoding='utf-16'.")
+    line = find_undecodable_line(source, dialect.encoding)
+    place = source if line is None else f"{source}, line {line}"
+    return IngestError(
+        f"{place}: bytes that are not {dialect.encoding}. Set the encoding that the file was written in, "
+        f"such as 'cp1252' or 'latin-1', or have the line mended."
+    )
+
+
+def find_undecodable_line(source: str, encoding: str) -> int | None:
+    """Find the physical line of the first bytes that the encoding does not know; None if there are none."""
+    decoder = codecs.getincrementaldecoder(encoding)()
+    line = 1
+    with reading(source), open(source, "rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            state = decoder.getstate()
+            try:
+                line += decoder.decode(chunk).count("\n")
+            except UnicodeError:
+                decoder.setstate(state)
+                return line + _count_lines_before_error(decoder, chunk)
+        try:
+            decoder.decode(b"", final=True)
+        except UnicodeError:
+            return line
+    return None
+
+
+def _count_lines_before_error(decoder: codecs.IncrementalDecoder, chunk: bytes) -> int:
+    # Byte by byte: where an error points to differs from decoder to decoder, and this is done once.
+    lines = 0
+    for position in range(len(chunk)):
+        try:
+            lines += decoder.decode(chunk[position : position + 1]).count("\n")
+        except UnicodeError:
+            break
+    return lines
+
+
+def _refuse_nul_bytes(source: str) -> None:
+    buffer = bytearray(_SEARCH_BYTES)
+    line = 1
+    with open(source, "rb", buffering=0) as file:
+        while size := file.readinto(buffer):
+            position = buffer.find(b"\0", 0, size)
+            if position >= 0:
+                line = _count_newlines(source, file.tell() - size + position) + 1
+                raise _nul_error(source, line)
+
+
+def _count_newlines(source: str, size: int) -> int:
+    count = 0
+    with open(source, "rb") as file:
+        while size > 0 and (chunk := file.read(min(size, _CHUNK_BYTES))):
+            count += chunk.count(b"\n")
+            size -= len(chunk)
+    return count
+
+
+def _nul_error(source: str, line: int) -> IngestError:
+    return IngestError(
+        f"{source}, line {line}: a NUL character, which text does not have. The file is UTF-16 without "
+        f"its mark (set encoding='utf-16-le'), or damaged: ask for it again."
+    )
+
+
+def _decode_chunks(source: str, dialect: CsvDialect, line_end: str) -> Iterator[bytes]:
+    decoder = codecs.getincrementaldecoder(dialect.reading_encoding)()
+    line, is_first = 1, True
+    with reading(source), open(source, "rb") as file:
+        while True:
+            chunk = file.read(_CHUNK_BYTES)
+            try:
+                text = decoder.decode(chunk, final=not chunk)
+            except UnicodeError:
+                raise undecodable(source, dialect) from None
+            if is_first and text:
+                text, is_first = text.removeprefix("\ufeff"), False
+            if line_end == "\r":
+                text = text.replace("\r", "\n")
+            if "\0" in text:
+                raise _nul_error(source, line + text[: text.index("\0")].count("\n"))
+            line += text.count("\n")
+            yield text.encode()
+            if not chunk:
+                return
+
+
+@contextmanager
+def _temporary_file(beside: str) -> Iterator[str]:
+    try:
+        descriptor, path = tempfile.mkstemp(
+            prefix=".csv-", suffix=".tmp", dir=os.path.dirname(os.path.abspath(beside))
+        )
+        os.close(descriptor)
+    except OSError as error:
+        raise StorageError(f"no temporary file could be made beside {beside}: {error}") from error
+    try:
+        yield path
+    finally:
+        os.unlink(path)
+
+
+def _write_chunks(path: str, chunks: Iterable[bytes]) -> None:
+    with _open_new(path) as file:
+        # Reading errors come out of the iterator, already named; only what the writes raise is the disk's.
+        for chunk in chunks:
+            try:
+                file.write(chunk)
+            except OSError as error:
+                raise StorageError(f"{path} could not be written: {error}") from error
+
+
+@contextmanager
+def _open_new(path: str) -> Iterator[IO[bytes]]:
+    try:
+        file = open(path, "wb")  # noqa: SIM115 - closed below, where its own error can be told from others
+    except OSError as error:
+        raise StorageError(f"{path} could not be written: {error}") from error
+    try:
+        yield file
+    except BaseException:
+        _close_quietly(file)
+        raise
+    try:
+        file.close()
+    except OSError as error:
+        raise StorageError(f"{path} could not be written: {error}") from error
+
+
+def _close_quietly(file: IO[bytes]) -> None:
+    try:
+        file.close()
+    except OSError:
+        # The error on its way up is the first, and says more than this one would.
+        return

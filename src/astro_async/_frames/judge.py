@@ -1,0 +1,169 @@
+"""Evaluate rules: one Boolean column a rule, true for good rows, never null.
+
+Every rule is evaluated exactly once. What Polars or a Python function raises meanwhile becomes a
+`RuleError` that names the rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+from polars.exceptions import PolarsError, SchemaError, ShapeError
+
+from astro_async._frames.columns import RESERVED_PREFIX
+from astro_async._frames.expression import calls_python, columns_read, selects_columns
+from astro_async._frames.verdict import RowRule, check_row_wise, floats_judged_for_nan
+from astro_async.exceptions import RuleError
+
+__all__ = ["CompiledRule", "add_verdicts", "blame_rules", "compile_rules", "evaluate_verdicts"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledRule:
+    """A rule checked against a schema, with the names of the columns its verdict needs."""
+
+    rule: RowRule
+    column: str
+    nan_columns: tuple[str, ...]
+    read_columns: tuple[str, ...]
+
+    @property
+    def blanked_columns(self) -> tuple[str, ...]:
+        """Columns whose NaN the expression must see as null, so that another fault of the row still shows."""
+        return self.nan_columns if self.rule.nan_is_good else ()
+
+    def is_good(self) -> pl.Expr:
+        """Turn the verdict of the expression, in `column`, into true or false: never null."""
+        verdict = pl.col(self.column)
+        if not self.nan_columns:
+            return verdict.fill_null(self.rule.null_is_good)
+        has_nan = pl.any_horizontal(pl.col(name).is_nan().fill_null(False) for name in self.nan_columns)
+        if not self.rule.nan_is_good:
+            return verdict.fill_null(self.rule.null_is_good) & ~has_nan
+        if self.rule.null_is_good:
+            return verdict.fill_null(True)
+        # A null verdict may come of the NaN or of a null beside it, and only the NaN is excused.
+        has_null = pl.any_horizontal(pl.col(name).is_null() for name in self.read_columns)
+        return verdict.fill_null(has_nan & ~has_null)
+
+
+def compile_rules(rules: Sequence[RowRule], schema: pl.Schema) -> list[CompiledRule]:
+    """Check every rule against a schema and give each its verdict column.
+
+    Raises:
+        RuleError: As `check_row_wise`.
+    """
+    compiled = []
+    for number, rule in enumerate(rules):
+        check_row_wise(rule, schema)
+        compiled.append(
+            CompiledRule(
+                rule=rule,
+                column=f"{RESERVED_PREFIX}good_{number}",
+                nan_columns=tuple(floats_judged_for_nan(rule, schema)),
+                read_columns=tuple(columns_read(rule.valid, schema)),
+            )
+        )
+    return compiled
+
+
+def evaluate_verdicts(frame: pl.DataFrame, rules: Sequence[CompiledRule]) -> pl.DataFrame:
+    """Evaluate each rule once over a frame; the result has one Boolean column a rule and no nulls.
+
+    Raises:
+        RuleError: A rule raised, is not Boolean after all, or gave another number of verdicts than rows.
+    """
+    verdicts: list[pl.Series] = []
+    for blanked, group in _group_by_blanked(rules):
+        prepared = frame.with_columns(pl.col(name).fill_nan(None) for name in blanked)
+        # A Python function is evaluated by itself: Polars would spread one value over all rows in silence
+        # beside other columns, and only a lone function is sure to be the one that raised.
+        python = [rule for rule in group if calls_python(rule.rule.valid)]
+        batches = [[rule] for rule in python] + [[rule for rule in group if rule not in python]]
+        for batch in filter(None, batches):
+            verdicts += _evaluate_batch(prepared, batch, alone=batch[0] in python)
+    judged = frame.hstack(verdicts)
+    return judged.select(rule.is_good().alias(rule.column) for rule in rules)
+
+
+def add_verdicts(plan: pl.LazyFrame, rules: Sequence[CompiledRule]) -> pl.LazyFrame:
+    """Add to a plan one Boolean column a rule, without nulls; the other columns stay as they are.
+
+    The plan must hold the columns of the frame and no others: `pl.all()` in a rule means all that is there.
+    """
+    source = plan.collect_schema().names()
+    for blanked, group in _group_by_blanked(rules):
+        if not blanked:
+            plan = plan.with_columns(rule.rule.valid.alias(rule.column) for rule in group)
+            continue
+        kept = {f"{RESERVED_PREFIX}kept_{number}": name for number, name in enumerate(blanked)}
+        plan = plan.with_columns(pl.col(name).alias(copy) for copy, name in kept.items())
+        plan = plan.with_columns(pl.col(name).fill_nan(None) for name in blanked)
+        plan = plan.with_columns(_hide_ours(rule.rule.valid, source).alias(rule.column) for rule in group)
+        plan = plan.with_columns(pl.col(copy).alias(name) for copy, name in kept.items()).drop(kept)
+    return plan.with_columns(rule.is_good().alias(rule.column) for rule in rules)
+
+
+def _hide_ours(valid: pl.Expr, source: list[str]) -> pl.Expr:
+    """Let an expression that selects by pattern or dtype see the source's columns only, not ours beside them.
+
+    The frame is then held in memory; expressions that name their columns stream.
+    """
+    if not selects_columns(valid):
+        return valid
+
+    def judge(rows: pl.Series) -> pl.Series:
+        return rows.struct.unnest().select(valid).to_series()
+
+    return pl.struct(source).map_batches(judge, return_dtype=pl.Boolean())
+
+
+def blame_rules(error: Exception, rules: Sequence[RowRule]) -> RuleError:
+    """Make the `RuleError` for what an evaluation raised, naming the rule, or all that it may have been.
+
+    Raise it from `error`. The message holds no cell values.
+    """
+    suspects = list(rules)
+    if len(suspects) > 1:
+        # Polars names the failing expression at the end of its message, when it knows it.
+        parts = str(error).rpartition("following expression:")
+        named = parts[2].strip() if parts[1] else ""
+        by_text = [rule for rule in suspects if named and named in str(rule.valid)]
+        by_kind = [rule for rule in suspects if calls_python(rule.valid)]
+        suspects = by_text or (by_kind if not isinstance(error, PolarsError) else []) or suspects
+    names = " or ".join(repr(rule.reason) for rule in suspects)
+    # Polars quotes cells in what it says of failed casts, as an author's function may; shapes are harmless.
+    told = isinstance(error, ShapeError | SchemaError)
+    detail = f": {error}" if told else ". Its message may show values, so it is left to the original error"
+    return RuleError(f"the rule {names} raised {type(error).__name__}{detail}")
+
+
+def _group_by_blanked(
+    rules: Sequence[CompiledRule],
+) -> Iterator[tuple[tuple[str, ...], list[CompiledRule]]]:
+    # Those that see the frame as it is come first, while no column of ours stands beside it.
+    groups: dict[tuple[str, ...], list[CompiledRule]] = {(): []}
+    for rule in rules:
+        groups.setdefault(rule.blanked_columns, []).append(rule)
+    yield from ((blanked, group) for blanked, group in groups.items() if group)
+
+
+def _evaluate_batch(frame: pl.DataFrame, batch: list[CompiledRule], *, alone: bool) -> list[pl.Series]:
+    row = [] if alone else [pl.int_range(pl.len(), dtype=pl.UInt32).alias(f"{RESERVED_PREFIX}height")]
+    try:
+        # The row numbers give the select the height of the frame, whatever the rules are.
+        found = frame.select(*(rule.rule.valid.alias(rule.column) for rule in batch), *row)
+    except Exception as error:
+        raise blame_rules(error, [rule.rule for rule in batch]) from error
+    for rule in batch:
+        _check_verdict(found.get_column(rule.column), frame.height, rule.rule)
+    return [found.get_column(rule.column) for rule in batch]
+
+
+def _check_verdict(verdict: pl.Series, height: int, rule: RowRule) -> None:
+    if len(verdict) != height:
+        raise RuleError(f"the rule {rule.reason!r} gave {len(verdict)} verdicts for {height} rows")
+    if verdict.dtype != pl.Boolean:
+        raise RuleError(f"the rule {rule.reason!r} gave {verdict.dtype}, not Boolean")

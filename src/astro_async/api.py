@@ -1,0 +1,288 @@
+"""What applications embed: `ingest`, `run`, `stream`, and reading the runs of a pipeline.
+
+No globals, no signal handlers; several runs may go on in one loop, on asyncio and on trio.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from astro_async._core.events import Event
+from astro_async._core.lineage import Plan, plan_run
+from astro_async._core.records import RunRecord
+from astro_async._core.selection import RunSummary
+from astro_async._core.status import RunStatus
+from astro_async._executor.broadcast import Broadcast, Subscriber
+from astro_async._executor.ingest import ingest_source
+from astro_async._executor.invocation import Invocation, RunOptions, Services, invoke
+from astro_async._executor.stop import StopSwitch
+from astro_async.pipeline import Pipeline
+from astro_async.reading import exit_code_of, find_run, read_run
+
+__all__ = [
+    "EventStream",
+    "RunResult",
+    "StopSwitch",
+    "ingest",
+    "plan",
+    "run",
+    "stream",
+]
+
+PathLike = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """How a run stands after an invocation.
+
+    Attributes:
+        run_id: The run; None if no run had anything to do.
+        status: Its status.
+        record: Its full state: files, steps, what each read and published.
+        plan: What had to run, and why.
+        notices: Repairs and warnings, for people.
+        hung: Steps whose threads could not be ended; they publish nothing.
+        waiting: Other runs that have something to do, newest first.
+    """
+
+    run_id: str | None
+    status: RunStatus | None
+    record: RunRecord | None
+    plan: Plan
+    notices: tuple[str, ...] = ()
+    hung: tuple[str, ...] = ()
+    waiting: tuple[RunSummary, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """What the command line returns: 0 completed, 1 failed, 3 rows wait, 130 interrupted."""
+        return 0 if self.record is None else exit_code_of(self.record)
+
+
+async def ingest(
+    pipeline: Pipeline,
+    source: PathLike,
+    *,
+    pipeline_dir: PathLike = ".",
+    params: Mapping[str, Any] | None = None,
+    services: Services | None = None,
+) -> RunRecord:
+    """Ingest a source directory into a new run.
+
+    Args:
+        pipeline: Says which files to expect.
+        source: The directory that holds them; nothing else may be in it.
+        pipeline_dir: Where runs are kept, under `.working/`.
+        params: Recorded with the run, for its steps.
+        services: For tests.
+
+    Returns:
+        The new run; its `run_id` names it from now on.
+
+    Raises:
+        IngestError: The directory or a file is not what the pipeline expects; nothing is left behind.
+        RunRefusedError: The pipeline is serial and an earlier run is incomplete.
+        RunLockedError: The pipeline is serial and another ingest is under way.
+        StorageError: The disk refused.
+    """
+    return await ingest_source(
+        pipeline,
+        os.fspath(source),
+        pipeline_dir=os.path.abspath(os.fspath(pipeline_dir)),
+        params=params or {},
+        services=services or Services(),
+        logger=_run_logger(),
+    )
+
+
+async def run(
+    pipeline: Pipeline,
+    *,
+    pipeline_dir: PathLike = ".",
+    run_id: str | None = None,
+    jobs: int | None = None,
+    keep_going: bool = False,
+    rerun: Sequence[str] = (),
+    params: Mapping[str, Any] | None = None,
+    stop: StopSwitch | None = None,
+    subscribers: Sequence[Subscriber] = (),
+    services: Services | None = None,
+) -> RunResult:
+    """Run what a run has to do: all of it the first time, what must run again after that.
+
+    Cancelling the scope around the call stops the run as a second signal would: its state is saved, and the
+    next call resumes.
+
+    Args:
+        pipeline: The pipeline as it is now.
+        pipeline_dir: Where runs are kept, under `.working/`.
+        run_id: The run; None chooses the newest that has something to do.
+        jobs: How many steps run at once.
+        keep_going: Go on with what does not depend on failed and blocked steps.
+        rerun: Completed steps to run again.
+        params: Used instead of those recorded, name by name.
+        stop: Lets the caller stop the run gently.
+        subscribers: Called with every event, in a worker thread. One that raises is told no more.
+        services: For tests.
+
+    Raises:
+        PipelineError: The pipeline or `jobs` makes no sense.
+        RunNotFoundError: There is no such run.
+        RunRefusedError: The named run is completed, and nothing gives it anything to do.
+        RunLockedError: Another invocation is on the run.
+        StorageError: The disk refused to take the records; the last good ones stand.
+    """
+    logger = _run_logger()
+    return await _run(
+        pipeline,
+        os.path.abspath(os.fspath(pipeline_dir)),
+        run_id,
+        RunOptions(jobs=jobs, keep_going=keep_going, rerun=tuple(rerun), params=params),
+        services or Services(),
+        Broadcast(logger),
+        logger,
+        subscribers,
+        stop,
+    )
+
+
+class EventStream(AsyncIterator[Event]):
+    """The events of a run while it goes on; afterwards `result`."""
+
+    def __init__(self, events: AsyncIterator[Event]) -> None:
+        self._events = events
+        self._result: RunResult | None = None
+
+    @property
+    def result(self) -> RunResult:
+        """How the run stands; there once the stream has ended.
+
+        Raises:
+            RuntimeError: The stream has not ended yet.
+        """
+        if self._result is None:
+            raise RuntimeError("the run goes on: read its events to the end first")
+        return self._result
+
+    async def __anext__(self) -> Event:
+        """Return the next event, waiting for it."""
+        return await anext(self._events)
+
+
+@contextlib.asynccontextmanager
+async def stream(
+    pipeline: Pipeline,
+    *,
+    pipeline_dir: PathLike = ".",
+    run_id: str | None = None,
+    jobs: int | None = None,
+    keep_going: bool = False,
+    rerun: Sequence[str] = (),
+    params: Mapping[str, Any] | None = None,
+    stop: StopSwitch | None = None,
+    services: Services | None = None,
+) -> AsyncIterator[EventStream]:
+    """Run as `run` does, and yield an async iterator of its events.
+
+    A reader that dawdles never holds up the run. Leaving the block before the end lets the run finish;
+    an exception in the block cancels it, with its state saved.
+
+    ```python
+    async with stream(pipeline) as events:
+        async for event in events:
+            print(event)
+    print(events.result.status)
+    ```
+
+    Raises:
+        As `run`.
+    """
+    logger = _run_logger()
+    broadcast = Broadcast(logger)
+    options = RunOptions(jobs=jobs, keep_going=keep_going, rerun=tuple(rerun), params=params)
+    directory = os.path.abspath(os.fspath(pipeline_dir))
+    failure: list[Exception] = []
+    async with broadcast.open() as receive:
+        events = EventStream(receive)
+
+        async def execute() -> None:
+            try:
+                events._result = await _run(
+                    pipeline, directory, run_id, options, services or Services(), broadcast, logger, (), stop
+                )
+            except Exception as error:
+                # Raised as it is, below: a task group would wrap it.
+                failure.append(error)
+            finally:
+                broadcast.close()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(execute)
+            yield events
+    if failure:
+        raise failure[0]
+
+
+async def _run(
+    pipeline: Pipeline,
+    pipeline_dir: str,
+    run_id: str | None,
+    options: RunOptions,
+    services: Services,
+    broadcast: Broadcast,
+    logger: logging.Logger,
+    subscribers: Sequence[Subscriber],
+    stop: StopSwitch | None,
+) -> RunResult:
+    chosen, waiting = await anyio.to_thread.run_sync(find_run, pipeline_dir, run_id)
+    if chosen is None:
+        return RunResult(None, None, None, Plan())
+    invocation: Invocation = await invoke(
+        pipeline,
+        pipeline_dir=pipeline_dir,
+        run_id=chosen,
+        options=options,
+        services=services,
+        broadcast=broadcast,
+        logger=logger,
+        subscribers=subscribers,
+        stop=stop,
+    )
+    record = invocation.record
+    return RunResult(
+        run_id=record.run_id,
+        status=record.status,
+        record=record,
+        plan=invocation.plan,
+        notices=invocation.notices,
+        hung=invocation.hung,
+        waiting=tuple(waiting),
+    )
+
+
+def plan(
+    pipeline: Pipeline, *, pipeline_dir: PathLike, run_id: str, rerun: Sequence[str] = ()
+) -> tuple[RunRecord, Plan]:
+    """Return a run and what it would run again, and why. Takes no lock and changes nothing.
+
+    Raises:
+        As `run`.
+    """
+    record = read_run(pipeline_dir, run_id)
+    return record, plan_run(pipeline.graph(record.files), record, rerun=rerun)
+
+
+def _run_logger() -> logging.Logger:
+    # Not registered: thousands of runs in a service leave nothing behind.
+    logger = logging.Logger("astro_async.run", logging.INFO)
+    logger.parent = logging.getLogger("astro_async")
+    return logger

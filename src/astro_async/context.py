@@ -1,0 +1,338 @@
+"""What a step is given besides its files: the run, its parameters, and where to put bad rows."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio.to_thread
+import polars as pl
+
+from astro_async._core.events import StatRecorded
+from astro_async._frames.columns import REASON_COLUMN, ROW_COLUMN
+from astro_async._frames.conform import conform_rows
+from astro_async._frames.parquet import load_frame, scan_frame
+from astro_async._frames.split import split_lazy, split_rows
+from astro_async._store.staging import StagedFile, StagedPart, StepOutput
+from astro_async.exceptions import QuarantineError, StepError
+from astro_async.files import AstroFile, StepFiles
+from astro_async.rules import Expectation, compile_expectation
+
+__all__ = ["Quarantine", "RunContext", "StatisticsRecorder", "StepContext"]
+
+Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """What all steps of an invocation share.
+
+    Attributes:
+        run_id: The run.
+        run_date: Fixed when the run was created, so that a retry next week computes the same.
+        run_directory: Absolute path of the run directory.
+        pipeline_dir: Absolute path of the folder with `pipeline.py`.
+        params: Parameters of the run.
+        logger: The run's logger; it writes to `astro.log`.
+        report_progress: Takes step id and fraction; may be called from any thread.
+    """
+
+    run_id: str
+    run_date: date
+    run_directory: str
+    pipeline_dir: str
+    params: Mapping[str, Any]
+    logger: logging.Logger
+    report_progress: Callable[[str, float], None]
+
+
+class StepContext:
+    """One attempt of one step.
+
+    Attributes:
+        step_id: The step.
+        attempt: 1, 2, … over all invocations of the run.
+        quarantine: Takes rows that break a rule.
+        stats: Takes numbers worth keeping.
+    """
+
+    __slots__ = ("_run", "attempt", "quarantine", "stats", "step_id")
+
+    def __init__(
+        self, run: RunContext, step_id: str, attempt: int, output: StepOutput, files: StepFiles
+    ) -> None:
+        self._run = run
+        self.step_id = step_id
+        self.attempt = attempt
+        self.quarantine = Quarantine(files)
+        self.stats = StatisticsRecorder(step_id, run.run_id, output)
+
+    @property
+    def run_id(self) -> str:
+        """Five characters of `a-z0-9`."""
+        return self._run.run_id
+
+    @property
+    def run_date(self) -> date:
+        """The date of the run, fixed when it was created."""
+        return self._run.run_date
+
+    @property
+    def run_directory(self) -> Path:
+        """The run's own directory."""
+        return Path(self._run.run_directory)
+
+    @property
+    def pipeline_dir(self) -> Path:
+        """The directory of `pipeline.py`."""
+        return Path(self._run.pipeline_dir)
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """Parameters of the run: those it was created with, or the last ones given anew."""
+        return self._run.params
+
+    @property
+    def logger(self) -> logging.LoggerAdapter[logging.Logger]:
+        """Writes to the run's log, with the step's id before the text."""
+        return _StepLogger(self._run.logger, {"step_id": self.step_id})
+
+    def report_progress(self, fraction: float) -> None:
+        """Say how much of the step is done, from 0.0 to 1.0. From any thread; cheap."""
+        self._run.report_progress(self.step_id, min(1.0, max(0.0, float(fraction))))
+
+
+class _StepLogger(logging.LoggerAdapter[logging.Logger]):
+    def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
+        """Put the step's id before the text."""
+        return f"[{(self.extra or {})['step_id']}] {msg}", kwargs
+
+
+class StatisticsRecorder:
+    """Records numbers for the statistics database; a later value replaces an earlier one."""
+
+    __slots__ = ("_output", "_run_id", "_step_id")
+
+    def __init__(self, step_id: str, run_id: str, output: StepOutput) -> None:
+        self._step_id = step_id
+        self._run_id = run_id
+        self._output = output
+
+    def record(self, action: str, value: float, *, scope: str = "step", subject: str | None = None) -> None:
+        """Record a number; it is kept if the step settles.
+
+        Args:
+            action: What was counted or measured, such as `"orders_matched"`.
+            value: The number.
+            scope: `"step"`, `"file"` or `"run"`.
+            subject: Default: the step; for scope `run`, the run. A file's ingest name for scope `file`.
+
+        Raises:
+            ValueError: The scope is none of the three, or a file is not named.
+        """
+        if scope not in ("run", "file", "step"):
+            raise ValueError(f"scope is 'run', 'file' or 'step', not {scope!r}")
+        if subject is None:
+            if scope == "file":
+                raise ValueError("scope 'file' needs subject=, the ingest name of the file")
+            subject = self._run_id if scope == "run" else self._step_id
+        self._output.stats.append(StatRecorded(scope, subject, action, float(value)))
+
+
+class Quarantine:
+    """Sets rows aside, each with a reason. Any number of threads or tasks of the step may use it at once.
+
+    The rows are published with the step, as numbered Parquet parts. Free-form steps must leave quarantined
+    rows out of what they save; `split` does it for them.
+    """
+
+    __slots__ = ("_files", "_numbering")
+
+    def __init__(self, files: StepFiles) -> None:
+        self._files = files
+        # Held only to append a finished part, so parts are written side by side and numbered without gaps.
+        self._numbering = threading.Lock()
+
+    def quarantine_rows(self, file: AstroFile, rows: pl.DataFrame | pl.LazyFrame, *, reason: str) -> None:
+        """Set rows of a file aside, as one new part. A LazyFrame is streamed.
+
+        Args:
+            file: The file of this step that the rows come from.
+            rows: At least one row, with all columns of the file as the step was given it, and values that
+                fit their dtypes. Other columns are left out.
+            reason: Why, in words for people.
+
+        Raises:
+            ValueError: `reason` or `rows` is empty; nothing is written.
+            QuarantineError: A column of the file is missing, or values do not cast without loss.
+            FileAccessError: The file is read-only, or the step has ended.
+            StorageError: The disk refuses.
+        """
+        if not isinstance(reason, str) or not reason.strip():
+            raise ValueError("reason is empty: say why these rows are set aside")
+        self._check_own(file)
+        if not isinstance(rows, pl.DataFrame | pl.LazyFrame):
+            raise QuarantineError(f"rows is a Polars DataFrame or LazyFrame, not {type(rows).__name__}")
+        if isinstance(rows, pl.DataFrame) and rows.is_empty():
+            raise ValueError("rows is empty: call only when there are rows to set aside")
+        conformed = _conform(rows, file.input_schema()).with_columns(
+            pl.lit(reason, dtype=pl.String).alias(REASON_COLUMN)
+        )
+        staged = file.stage(conformed, needs_write=True)
+        if not staged.rows:
+            raise ValueError("rows is empty: call only when there are rows to set aside")
+        self._add(file, StagedPart(staged, None), {reason: staged.rows})
+
+    rows = quarantine_rows
+
+    def quarantine_row(self, file: AstroFile, row: Mapping[str, Any], *, reason: str) -> None:
+        """Set one row aside, given as a mapping of column to value.
+
+        Raises:
+            As `quarantine_rows`.
+        """
+        schema = file.input_schema()
+        missing = [name for name in schema.names() if name not in row]
+        if missing:
+            raise QuarantineError(f"the row lacks column {', '.join(map(repr, missing))} of {file.name!r}")
+        try:
+            frame = pl.DataFrame({name: [row[name]] for name in schema.names()}, schema=schema, strict=True)
+        except (TypeError, pl.exceptions.PolarsError):
+            # Values that need a cast: let the one lossless cast judge them, column by column.
+            frame = pl.DataFrame({name: [row[name]] for name in schema.names()})
+        self.quarantine_rows(file, frame, reason=reason)
+
+    def split(self, file: AstroFile, frame: Frame, *expectations: Expectation) -> Frame:
+        """Set aside the rows of a frame that break an expectation, and return the good ones in order.
+
+        Each expectation is evaluated once. A bad row is set aside once, with all its reasons joined with
+        `"; "`. A LazyFrame is streamed through in one pass, in bounded memory.
+
+        Args:
+            file: The file of this step that the rows come from.
+            frame: The rows, with all columns of the file.
+            *expectations: Made by `expect`. Without any, all rows are good.
+
+        Returns:
+            The good rows: a DataFrame for a DataFrame, a LazyFrame for a LazyFrame.
+
+        Raises:
+            RuleError: A rule is broken; nothing is set aside.
+            QuarantineError: The frame lacks columns of the file.
+            FileAccessError: The file is read-only, or the step has ended.
+            StorageError: The disk refuses.
+        """
+        self._check_own(file)
+        if isinstance(frame, pl.LazyFrame):
+            good, _ = self.split_staged(file, frame, expectations)
+            return scan_frame(good.path)
+        split = split_rows(frame, [compile_expectation(each) for each in expectations])
+        if not split.bad.is_empty():
+            bad = split.bad.drop(ROW_COLUMN)
+            positions = split.bad.select(ROW_COLUMN)
+            staged = self._stage_judged(file, bad)
+            known = self._are_input_positions(file, staged, positions, frame.height)
+            self._add_judged(file, staged, positions if known else None, split.counts)
+        return split.good
+
+    def split_staged(
+        self,
+        file: AstroFile,
+        frame: pl.LazyFrame,
+        expectations: Iterable[Expectation],
+        *,
+        is_input: bool = False,
+    ) -> tuple[StagedFile, int]:
+        """Split a plan and return the staged file of good rows and the number of bad ones.
+
+        For the package itself: a check publishes that file instead of writing the rows again.
+
+        Args:
+            file: The file of this step that the rows come from.
+            frame: The rows.
+            expectations: Made by `expect`.
+            is_input: The plan is known to be what the step was given, whole and in order.
+        """
+        good_path, bad_path = file.stage_path(), file.stage_path()
+        rules = [compile_expectation(each) for each in expectations]
+        split = split_lazy(frame, rules, good_path=good_path, bad_path=bad_path)
+        if split.bad.rows:
+            positions = load_frame(bad_path, [ROW_COLUMN])
+            staged = self._stage_judged(file, scan_frame(bad_path).drop(ROW_COLUMN))
+            height = split.good.rows + split.bad.rows
+            known = is_input or self._are_input_positions(file, staged, positions, height)
+            self._add_judged(file, staged, positions if known else None, split.counts)
+        good = StagedFile(good_path, split.good.rows, split.good.columns, split.good.size_bytes)
+        return good, split.bad.rows
+
+    async def aquarantine_rows(
+        self, file: AstroFile, rows: pl.DataFrame | pl.LazyFrame, *, reason: str
+    ) -> None:
+        """Set rows aside in a worker thread."""
+        call = functools.partial(self.quarantine_rows, file, rows, reason=reason)
+        await anyio.to_thread.run_sync(call)
+
+    async def aquarantine_row(self, file: AstroFile, row: Mapping[str, Any], *, reason: str) -> None:
+        """Set one row aside in a worker thread."""
+        call = functools.partial(self.quarantine_row, file, row, reason=reason)
+        await anyio.to_thread.run_sync(call)
+
+    async def asplit(self, file: AstroFile, frame: Frame, *expectations: Expectation) -> Frame:
+        """Split in a worker thread."""
+        return await anyio.to_thread.run_sync(functools.partial(self.split, file, frame, *expectations))
+
+    # ------------------------------------------------------------------------------------------
+
+    def _check_own(self, file: AstroFile) -> None:
+        if not isinstance(file, AstroFile) or not any(file is own for own in self._files):
+            raise StepError("quarantine takes rows of a file of this step: pass one of its `files`")
+
+    def _stage_judged(self, file: AstroFile, bad: pl.DataFrame | pl.LazyFrame) -> StagedFile:
+        # The reason column rides along: it is no column of the source, so it is part of the target schema.
+        schema = pl.Schema({**file.input_schema(), REASON_COLUMN: pl.String()})
+        return file.stage(_conform(bad, schema), needs_write=True)
+
+    def _add_judged(
+        self, file: AstroFile, staged: StagedFile, positions: pl.DataFrame | None, counts: dict[str, int]
+    ) -> None:
+        sidecar = None if positions is None else file.stage(positions, needs_write=True)
+        self._add(file, StagedPart(staged, sidecar), counts)
+
+    def _are_input_positions(
+        self, file: AstroFile, staged: StagedFile, positions: pl.DataFrame, height: int
+    ) -> bool:
+        """Whether positions in the split frame are positions in what the step was given.
+
+        They are if the frame is that file, whole and in order: then the same rows stand at those places.
+        """
+        if height != file.output.rows_in:
+            return False
+        wanted = positions.with_columns(pl.col(ROW_COLUMN).cast(pl.UInt32))
+        there = (
+            file.scan_input()
+            .with_row_index(ROW_COLUMN)
+            .join(wanted.lazy(), on=ROW_COLUMN, how="semi", maintain_order="left")
+            .drop(ROW_COLUMN)
+            .collect(engine="streaming")
+        )
+        return there.equals(load_frame(staged.path).drop(REASON_COLUMN), null_equal=True)
+
+    def _add(self, file: AstroFile, part: StagedPart, counts: Mapping[str, int]) -> None:
+        with self._numbering:
+            output = file.output
+            output.parts.append(part)
+            for reason, rows in counts.items():
+                if rows:
+                    output.reasons[reason] = output.reasons.get(reason, 0) + rows
+
+
+def _conform(rows: pl.DataFrame | pl.LazyFrame, schema: pl.Schema) -> pl.DataFrame | pl.LazyFrame:
+    if isinstance(rows, pl.LazyFrame):
+        return conform_rows(rows, schema)
+    return conform_rows(rows, schema)

@@ -1,0 +1,332 @@
+"""A step's view of its files.
+
+What a step reads never changes while it runs, and what it saves goes to a private folder: it becomes a
+version of the file when the step settles well, and never otherwise. Publishing is not done here.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import ClassVar, Final, TypeVar, overload
+
+import anyio.to_thread
+import polars as pl
+
+from astro_async._core.names import check_name, check_save_path
+from astro_async._frames.parquet import (
+    iter_frame,
+    load_frame,
+    read_schema,
+    scan_frame,
+    write_frame,
+)
+from astro_async._store.staging import FileOutput, StagedFile, Staging
+from astro_async.exceptions import FileAccessError, PipelineError, StepError
+
+__all__ = ["AstroFile", "AstroFileSpec", "StepFiles"]
+
+_BATCH_ROWS: Final = 100_000
+
+T = TypeVar("T")
+
+
+class AstroFileSpec:
+    """Names an ingested file that a step works on, and how.
+
+    Either an instance, `AstroFileSpec("scores")`, or a subclass that says the name once:
+
+    ```python
+    class Scores(AstroFileSpec):
+        ingest_name = "scores"
+    ```
+
+    Attributes:
+        ingest_name: The name of the file, as an `IngestFileSpec` declares it.
+        readonly: The step does not change the file: saves and quarantine are refused, and steps that only
+            read run side by side.
+    """
+
+    ingest_name: ClassVar[str] = ""
+
+    def __init__(self, ingest_name: str | None = None, *, readonly: bool = False) -> None:
+        """Name a file.
+
+        Raises:
+            PipelineError: There is no name, or it cannot be a file name.
+        """
+        name = type(self).ingest_name if ingest_name is None else ingest_name
+        if not name:
+            raise PipelineError(
+                f"{type(self).__name__} names no file: give ingest_name, as in AstroFileSpec('scores')"
+            )
+        self.ingest_name = check_name(name, what="ingest_name")  # type: ignore[misc]
+        self.readonly = readonly
+
+    def __repr__(self) -> str:
+        """Return how to write it."""
+        readonly = ", readonly=True" if self.readonly else ""
+        return f"{type(self).__name__}({self.ingest_name!r}{readonly})"
+
+
+class AstroFile:
+    """One file, as the running attempt of one step sees it.
+
+    A step sees its own saves: after `save_in_place` the file loads what was saved. The last save is what
+    the step publishes. Safe to use from several threads of the step, as far as reading goes.
+
+    Every method that blocks has an async twin with an `a` before its name, for `async def` steps.
+
+    Attributes:
+        spec: How the step declared the file.
+        name: Its ingest name.
+    """
+
+    __slots__ = ("_closed", "_current", "_output", "_rows", "_staging", "name", "spec")
+
+    def __init__(self, spec: AstroFileSpec, output: FileOutput, path: str, staging: Staging) -> None:
+        self.spec = spec
+        self.name = output.name
+        self._output = output
+        self._current = path
+        self._rows = output.rows_in
+        self._staging = staging
+        self._closed = False
+
+    def __repr__(self) -> str:
+        """Return the file's name and where its present content is."""
+        return f"<AstroFile {self.name!r} at {self._current}>"
+
+    # -- reading -------------------------------------------------------------------------------
+
+    @property
+    def active_path(self) -> Path:
+        """The immutable Parquet file that the step reads now: the version it was given, or its last save."""
+        return Path(self._current)
+
+    @property
+    def schema(self) -> pl.Schema:
+        """Names and dtypes of the columns. Reads the footer of the file."""
+        return read_schema(self._current)
+
+    def load(self) -> pl.DataFrame:
+        """Read the whole file into memory.
+
+        Raises:
+            StorageError: The file cannot be read.
+        """
+        return load_frame(self._current)
+
+    def scan(self) -> pl.LazyFrame:
+        """Return a plan over the file. It stays right whatever is saved later: versions never change."""
+        return scan_frame(self._current)
+
+    def iter_batches(self, batch_size: int = _BATCH_ROWS) -> Iterator[pl.DataFrame]:
+        """Yield the rows in order, in frames of at most `batch_size` rows, in bounded memory.
+
+        Raises:
+            StorageError: The file cannot be read.
+        """
+        return iter_frame(self._current, batch_size)
+
+    def row_count(self) -> int:
+        """Return the number of rows; costs nothing."""
+        return self._rows
+
+    # -- writing -------------------------------------------------------------------------------
+
+    def save_in_place(self, dataframe: pl.DataFrame) -> None:
+        """Make `dataframe` the content of the file.
+
+        Raises:
+            FileAccessError: The file is read-only, or the step has ended.
+            StepError: Parquet cannot hold a column.
+            StorageError: The disk refuses.
+        """
+        self._activate(self._write(dataframe, needs_write=True))
+
+    def save_in_place_lazy(self, lazy_frame: pl.LazyFrame) -> None:
+        """Make the result of a plan the content of the file, streamed. The plan may scan the file itself.
+
+        Raises:
+            FileAccessError: The file is read-only, or the step has ended.
+            StepError: The plan fails, or Parquet cannot hold a column.
+            StorageError: The disk refuses.
+        """
+        self._activate(self._write(lazy_frame, needs_write=True))
+
+    def sink(self, lazy_frame: pl.LazyFrame) -> None:
+        """Do what `save_in_place_lazy` does, under the name that Polars uses."""
+        self.save_in_place_lazy(lazy_frame)
+
+    def save_to(
+        self, subfolder: str, filename: str, dataframe: pl.DataFrame, *, activate: bool = True
+    ) -> Path:
+        """Save under a name in the run directory, and make it the content of the file.
+
+        Args:
+            subfolder: A folder of the run directory, such as `"processed"`.
+            filename: A name in it. The content is Parquet.
+            dataframe: The rows.
+            activate: False writes a copy without changing what later steps read; read-only files may.
+
+        Returns:
+            Where it was written, good while the step runs. Under its name it appears when the step settles.
+
+        Raises:
+            FileAccessError: The file is read-only and `activate` is true, or the step has ended.
+            InvalidNameError: The name would leave the run directory.
+            StepError: Parquet cannot hold a column.
+            StorageError: The disk refuses.
+        """
+        return self._save_to(subfolder, filename, dataframe, activate=activate)
+
+    def save_to_lazy(
+        self, subfolder: str, filename: str, lazy_frame: pl.LazyFrame, *, activate: bool = True
+    ) -> Path:
+        """Do what `save_to` does with the result of a plan, streamed."""
+        return self._save_to(subfolder, filename, lazy_frame, activate=activate)
+
+    # -- async twins ---------------------------------------------------------------------------
+
+    async def aload(self) -> pl.DataFrame:
+        """Load in a worker thread."""
+        return await _in_thread(self.load)
+
+    async def asave_in_place(self, dataframe: pl.DataFrame) -> None:
+        """Save in place in a worker thread."""
+        await _in_thread(self.save_in_place, dataframe)
+
+    async def asave_in_place_lazy(self, lazy_frame: pl.LazyFrame) -> None:
+        """Save the result of a plan in place in a worker thread."""
+        await _in_thread(self.save_in_place_lazy, lazy_frame)
+
+    async def asink(self, lazy_frame: pl.LazyFrame) -> None:
+        """Save the result of a plan in place in a worker thread."""
+        await _in_thread(self.save_in_place_lazy, lazy_frame)
+
+    async def asave_to(
+        self, subfolder: str, filename: str, dataframe: pl.DataFrame, *, activate: bool = True
+    ) -> Path:
+        """Save under a name in a worker thread."""
+        return await _in_thread(self._save_to, subfolder, filename, dataframe, activate=activate)
+
+    async def asave_to_lazy(
+        self, subfolder: str, filename: str, lazy_frame: pl.LazyFrame, *, activate: bool = True
+    ) -> Path:
+        """Save the result of a plan under a name in a worker thread."""
+        return await _in_thread(self._save_to, subfolder, filename, lazy_frame, activate=activate)
+
+    # -- for the package -----------------------------------------------------------------------
+
+    @property
+    def output(self) -> FileOutput:
+        """What the step did with the file so far. For the package itself."""
+        return self._output
+
+    def input_schema(self) -> pl.Schema:
+        """Return the schema of the version that the step was given. For the package itself."""
+        return read_schema(self._input_path())
+
+    def scan_input(self) -> pl.LazyFrame:
+        """Return a plan over the version that the step was given. For the package itself."""
+        return scan_frame(self._input_path())
+
+    def stage(self, frame: pl.DataFrame | pl.LazyFrame, *, needs_write: bool) -> StagedFile:
+        """Write a frame to the staging folder. For the package itself."""
+        return self._write(frame, needs_write=needs_write)
+
+    def stage_path(self) -> str:
+        """Return the path of a new file in the staging folder. For the package itself."""
+        self._check_open(needs_write=True)
+        return self._staging.next_path()
+
+    def activate(self, staged: StagedFile) -> None:
+        """Make a staged file the content of the file. For the package itself."""
+        self._activate(staged)
+
+    def close(self) -> None:
+        """Refuse whatever a thread that outlives its step still tries to write. For the package itself."""
+        self._closed = True
+
+    def _input_path(self) -> str:
+        return f"{self._staging.run_directory}/{self._output.read}"
+
+    def _check_open(self, *, needs_write: bool) -> None:
+        if self._closed:
+            raise FileAccessError(f"file {self.name!r} was written to after its step had ended")
+        if needs_write and self.spec.readonly:
+            raise FileAccessError(
+                f"file {self.name!r} is declared readonly=True in this step: it cannot be saved or "
+                "quarantined from; drop readonly, or use save_to(…, activate=False) for a copy"
+            )
+
+    def _write(self, frame: pl.DataFrame | pl.LazyFrame, *, needs_write: bool) -> StagedFile:
+        self._check_open(needs_write=needs_write)
+        if not isinstance(frame, pl.DataFrame | pl.LazyFrame):
+            raise StepError(
+                f"file {self.name!r} takes a Polars DataFrame or LazyFrame, not {type(frame).__name__}"
+            )
+        path = self._staging.next_path()
+        written = write_frame(frame, path)
+        return StagedFile(path, written.rows, written.columns, written.size_bytes)
+
+    def _activate(self, staged: StagedFile) -> None:
+        self._output.version = staged
+        self._output.keeps_version = False
+        self._current = staged.path
+        self._rows = staged.rows
+
+    def _save_to(
+        self, subfolder: str, filename: str, frame: pl.DataFrame | pl.LazyFrame, *, activate: bool
+    ) -> Path:
+        name = check_save_path(subfolder, filename)
+        staged = self._write(frame, needs_write=activate)
+        self._output.saved[name] = staged
+        if activate:
+            self._activate(staged)
+        return Path(staged.path)
+
+
+class StepFiles(Sequence[AstroFile | None]):
+    """The files of a step, by position and by name; an optional file that was not delivered is None."""
+
+    __slots__ = ("_files", "_names")
+
+    def __init__(self, names: Iterable[str], files: Iterable[AstroFile | None]) -> None:
+        self._names = tuple(names)
+        self._files = tuple(files)
+
+    # A step knows which of its files are optional; a union with None here would burden all others.
+    @overload
+    def __getitem__(self, key: int | str) -> AstroFile: ...
+    @overload
+    def __getitem__(self, key: slice) -> Sequence[AstroFile]: ...
+    def __getitem__(self, key: int | str | slice) -> AstroFile | Sequence[AstroFile]:
+        """Return a file by position or by ingest name; None if it is optional and was not delivered.
+
+        Raises:
+            KeyError: The step has no file of that name.
+            IndexError: The step has fewer files.
+        """
+        if isinstance(key, str):
+            try:
+                key = self._names.index(key)
+            except ValueError:
+                raise KeyError(
+                    f"this step has no file {key!r}; it has {', '.join(map(repr, self._names)) or 'none'}"
+                ) from None
+        return self._files[key]  # type: ignore[return-value]
+
+    def __len__(self) -> int:
+        """Return the number of files that the step declares."""
+        return len(self._files)
+
+    def __iter__(self) -> Iterator[AstroFile]:
+        """Yield the files in the order in which the step declares them."""
+        return iter(self._files)  # type: ignore[arg-type]
+
+
+async def _in_thread(call: Callable[..., T], *args: object, **keywords: object) -> T:
+    return await anyio.to_thread.run_sync(functools.partial(call, *args, **keywords))

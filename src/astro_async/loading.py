@@ -1,0 +1,100 @@
+"""Finding and loading `pipeline.py`.
+
+It is code and is executed: only point at directories that you trust.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import threading
+from types import ModuleType
+from typing import Final
+
+from astro_async.exceptions import PipelineError
+from astro_async.pipeline import Pipeline
+
+__all__ = ["PIPELINE_FILE", "load_pipeline"]
+
+PIPELINE_FILE: Final = "pipeline.py"
+
+# Loading puts the pipeline's folder first on sys.path; two loads must not see each other's.
+_LOADING = threading.Lock()
+
+
+def load_pipeline(pipeline_dir: str | os.PathLike[str]) -> Pipeline:
+    """Execute `pipeline.py` of a directory and return its `pipeline`, with its graph validated.
+
+    `pipeline` is an instance of `Pipeline` or a subclass of it. Modules beside `pipeline.py` can be
+    imported by it.
+
+    Raises:
+        PipelineError: There is none, it raises, it defines no pipeline, or the pipeline makes no sense.
+    """
+    directory = os.path.abspath(os.fspath(pipeline_dir))
+    path = os.path.join(directory, PIPELINE_FILE)
+    if not os.path.isfile(path):
+        raise PipelineError(
+            f"there is no {PIPELINE_FILE} in {directory}: go to the folder that has one, or name it with -C"
+        )
+    module = _execute(path, directory)
+    found = getattr(module, "pipeline", None)
+    if isinstance(found, type) and issubclass(found, Pipeline):
+        found = _construct(found, path)
+    if not isinstance(found, Pipeline):
+        kind = "nothing" if found is None else f"a {type(found).__name__}"
+        raise PipelineError(
+            f"{path} names {kind} `pipeline`: assign your Pipeline to it, as in `pipeline = MyPipeline()`"
+        )
+    try:
+        found.graph()
+    except PipelineError as error:
+        raise PipelineError(f"{path}: {error}") from error
+    except Exception as error:
+        raise PipelineError(f"{path}: configure_steps raised {type(error).__name__}: {error}") from error
+    return found
+
+
+def _execute(path: str, directory: str) -> ModuleType:
+    name = f"astro_async_pipeline_{abs(hash(path)):x}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:  # pragma: no cover - a .py file always has a loader
+        raise PipelineError(f"{path} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    with _LOADING:
+        sys.path.insert(0, directory)
+        # Registered, so that dataclasses and pickles of the pipeline's own classes find their module.
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException as error:
+            sys.modules.pop(name, None)
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            raise PipelineError(f"{path} raised {_describe(error, path)}") from error
+        finally:
+            if directory in sys.path:
+                sys.path.remove(directory)
+    return module
+
+
+def _construct(pipeline: type[Pipeline], path: str) -> Pipeline:
+    try:
+        return pipeline()
+    except Exception as error:
+        raise PipelineError(f"{path}: {pipeline.__name__}() raised {_describe(error, path)}") from error
+
+
+def _describe(error: BaseException, path: str) -> str:
+    if isinstance(error, SyntaxError):
+        return f"SyntaxError: {error.msg}, line {error.lineno}"
+    line = None
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == path:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    text = " ".join(str(error).split())
+    where = "" if line is None else f", line {line}"
+    return f"{type(error).__name__}: {text}{where}"

@@ -1,0 +1,93 @@
+"""Steps that come ready-made: checks and filters.
+
+Both publish in any case. Where nothing was set aside the version they were given is published again, at no
+cost, so that the step is judged anew when its input changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import polars as pl
+
+from astro_async._frames.removal import split_removed_lazy, split_twins
+from astro_async._store.staging import FileOutput, StagedFile
+from astro_async.context import StepContext
+from astro_async.exceptions import ConservationError, StepError
+from astro_async.files import AstroFile, StepFiles
+from astro_async.rules import Expectation
+
+__all__ = ["CheckStep", "FilterFn", "FilterStep"]
+
+FilterFn = Callable[[pl.DataFrame], pl.DataFrame]
+"""Given the rows of a file, returns those to remove."""
+
+
+class CheckStep:
+    """Quarantines the rows of each file that break an expectation."""
+
+    def __init__(self, expectations: Sequence[Expectation]) -> None:
+        self.expectations = tuple(expectations)
+
+    def __call__(self, ctx: StepContext, files: StepFiles) -> None:
+        """Check each file; see `Pipeline.add_check`."""
+        for file in _delivered(files):
+            good, bad_rows = ctx.quarantine.split_staged(file, file.scan(), self.expectations, is_input=True)
+            _settle(file, good, set_aside=bad_rows)
+
+
+class FilterStep:
+    """Removes rows of each file, and keeps them under `filtered/`."""
+
+    def __init__(self, rows: FilterFn | pl.Expr, *, removes: bool) -> None:
+        self.rows = rows
+        self.removes = removes
+
+    def __call__(self, ctx: StepContext, files: StepFiles) -> None:
+        """Filter each file; see `Pipeline.add_filter`."""
+        for file in _delivered(files):
+            kept, removed = self._divide(file)
+            _settle(file, kept, set_aside=0 if removed is None else removed.rows)
+            # Recorded even where nothing was removed: zero is an answer.
+            file.output.rows_filtered = 0 if removed is None else removed.rows
+            file.output.filtered = removed
+
+    def _divide(self, file: AstroFile) -> tuple[StagedFile, StagedFile | None]:
+        if isinstance(self.rows, pl.Expr):
+            kept_path, removed_path = file.stage_path(), file.stage_path()
+            split = split_removed_lazy(
+                file.scan(), self.rows, remove=self.removes, kept_path=kept_path, removed_path=removed_path
+            )
+            kept = StagedFile(kept_path, split.kept.rows, split.kept.columns, split.kept.size_bytes)
+            if not split.removed.rows:
+                return kept, None
+            found = split.removed
+            return kept, StagedFile(removed_path, found.rows, found.columns, found.size_bytes)
+        frame = file.load()
+        returned = self.rows(frame)
+        if not isinstance(returned, pl.DataFrame):
+            raise StepError(
+                f"the filter's function returned {type(returned).__name__}: it returns the rows to remove, "
+                "as a DataFrame"
+            )
+        kept_rows, removed_rows, _ = split_twins(frame, returned)
+        staged = file.stage(kept_rows, needs_write=True)
+        if removed_rows.is_empty():
+            return staged, None
+        return staged, file.stage(removed_rows, needs_write=True)
+
+
+def _delivered(files: StepFiles) -> list[AstroFile]:
+    return [file for file in files if file is not None]
+
+
+def _settle(file: AstroFile, good: StagedFile, *, set_aside: int) -> None:
+    output: FileOutput = file.output
+    if good.rows + set_aside != output.rows_in:
+        raise ConservationError(
+            f"file {file.name!r}: {output.rows_in} rows in, but {good.rows} out and {set_aside} set aside"
+        )
+    if set_aside:
+        file.activate(good)
+    else:
+        output.keeps_version = True
