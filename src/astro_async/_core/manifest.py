@@ -32,6 +32,25 @@ __all__ = [
 SCHEMA_VERSION: Final = 1
 
 
+class ManifestFile(msgspec.Struct, frozen=True):
+    """An ingested file as the manifest lists it: what is recorded of it, and its active path.
+
+    Attributes:
+        active_path: The version that was published last in serial order, relative to the run directory.
+
+    The other fields are those of `IngestedFile`.
+    """
+
+    name: str
+    source_path: str
+    parquet_path: str
+    active_path: str
+    row_count: int
+    column_count: int
+    source_size_bytes: int
+    size_bytes: int
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """The document.
 
@@ -62,7 +81,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     journal_bytes: int
     journal_seq: int
     removed_steps: dict[str, int]
-    ingested_files: list[IngestedFile]
+    ingested_files: list[ManifestFile]
     step_states: list[StepRecord]
 
 
@@ -93,7 +112,8 @@ def snapshot_record(run: RunRecord, *, journal_bytes: int) -> Manifest:
         journal_seq=run.seq,
         removed_steps=dict(run.removed),
         ingested_files=[
-            msgspec.structs.replace(file, active_path=active[name]) for name, file in run.files.items()
+            ManifestFile(active_path=active[name], **msgspec.structs.asdict(file))
+            for name, file in run.files.items()
         ],
         step_states=list(run.steps.values()),
     )
@@ -140,13 +160,19 @@ def restore_record(manifest: Manifest) -> RunRecord:
         params=manifest.params,
         created_at=manifest.created_at,
         ingested_at=manifest.ingested_at,
-        files={file.name: file for file in manifest.ingested_files},
+        files={file.name: _without_active_path(file) for file in manifest.ingested_files},
         steps={record.step_id: record for record in manifest.step_states},
         removed=dict(manifest.removed_steps),
         detail=manifest.detail,
         seq=manifest.journal_seq,
         finished_at=manifest.finished_at,
     )
+
+
+def _without_active_path(file: ManifestFile) -> IngestedFile:
+    fields = msgspec.structs.asdict(file)
+    del fields["active_path"]
+    return IngestedFile(**fields)
 
 
 def summarise(manifest: Manifest, *, locked: bool) -> RunSummary:

@@ -36,13 +36,12 @@ __all__ = ["IngestedFile", "RunRecord", "StepRecord", "fold", "start_record", "w
 
 
 class IngestedFile(msgspec.Struct, frozen=True):
-    """One ingested source, as the manifest lists it.
+    """One ingested source.
 
     Attributes:
         name: The `ingest_name`.
         source_path: Absolute path of the source.
         parquet_path: The ingested version, relative to the run directory.
-        active_path: The version that was published last in serial order, relative to the run directory.
         row_count: Rows of the ingested version.
         column_count: Columns of the ingested version.
         source_size_bytes: Size of the source.
@@ -52,7 +51,6 @@ class IngestedFile(msgspec.Struct, frozen=True):
     name: str
     source_path: str
     parquet_path: str
-    active_path: str
     row_count: int
     column_count: int
     source_size_bytes: int
@@ -267,7 +265,6 @@ def _ingested(event: FileIngested) -> IngestedFile:
         name=event.name,
         source_path=event.source_path,
         parquet_path=version.path,
-        active_path=version.path,
         row_count=version.rows,
         column_count=version.columns,
         source_size_bytes=event.source_size_bytes,

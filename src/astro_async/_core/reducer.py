@@ -75,6 +75,7 @@ class Scheduler:
         self._due: list[int] = []
         self._starved: dict[str, list[int]] = {}
         self._holding: set[int] = set()
+        self._doomed: set[int] = set()
         self._backing_off: set[int] = set()
         # For each file, how many of its writers have settled without a gap, and who waits for how many.
         self._frontier = dict.fromkeys(graph.writers, 0)
@@ -213,7 +214,9 @@ class Scheduler:
                 self._one_less(dependent)
         else:
             for dependent in self.graph.dependents[position]:
-                if self.record(dependent).status is StepStatus.PENDING:
+                # Several of its dependencies may end badly; it is blocked by the first.
+                if dependent not in self._doomed and self.record(dependent).status is StepStatus.PENDING:
+                    self._doomed.add(dependent)
                     detail = f"blocked by {node.step_id}, which is {record.status}"
                     commands.append(BlockStep(self.graph.nodes[dependent].step_id, detail))
         if record.status in _STOPS and not self._keep_going:
