@@ -244,17 +244,19 @@ def fail_attempt(
     """Return the outcome of an attempt that raised; what it staged is dropped. Never raises."""
     attempt.close()
     is_revoked = not is_claimed and not attempt.claim()
-    detail = describe_error(error)
     storage_error = error if isinstance(error, StorageError) else None
-    if not is_revoked and not isinstance(error, TimeoutError | AstroError):
-        trace = "".join(traceback.format_exception(error))
-        attempt.resources.context.logger.error(
-            "[%s] attempt %d: %s", attempt.step.step_id, attempt.number, trace
-        )
     try:
+        if not is_revoked and not isinstance(error, TimeoutError | AstroError):
+            trace = "".join(traceback.format_exception(error))
+            logger = attempt.resources.context.logger
+            logger.error("[%s] attempt %d: %s", attempt.step.step_id, attempt.number, trace)
         attempt.staging.discard()
     except StorageError as also:
         storage_error = storage_error or also
+    except BaseException as also:
+        # An outcome must come of it in any case: the coordinator waits for one.
+        error.add_note(f"clearing up after it failed too: {also!r}")
+    detail = describe_error(error)
     if is_revoked:
         return Outcome(attempt.position, None, _ms_since(started))
     return Outcome(
