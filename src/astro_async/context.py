@@ -58,11 +58,9 @@ class StepContext:
     Attributes:
         step_id: The step.
         attempt: 1, 2, … over all invocations of the run.
-        quarantine: Takes rows that break a rule.
-        stats: Takes numbers worth keeping.
     """
 
-    __slots__ = ("_run", "attempt", "quarantine", "stats", "step_id")
+    __slots__ = ("_output", "_quarantine", "_run", "attempt", "step_id")
 
     def __init__(
         self, run: RunContext, step_id: str, attempt: int, output: StepOutput, files: StepFiles
@@ -70,8 +68,18 @@ class StepContext:
         self._run = run
         self.step_id = step_id
         self.attempt = attempt
-        self.quarantine = Quarantine(files)
-        self.stats = StatisticsRecorder(step_id, run.run_id, output)
+        self._output = output
+        self._quarantine = Quarantine(files)
+
+    @property
+    def quarantine(self) -> Quarantine:
+        """Takes rows that break a rule."""
+        return self._quarantine
+
+    @property
+    def stats(self) -> StatisticsRecorder:
+        """Takes numbers worth keeping."""
+        return StatisticsRecorder(self.step_id, self.run_id, self._output)
 
     @property
     def run_id(self) -> str:

@@ -404,6 +404,11 @@ class Pipeline:
             continues=step.on_quarantine == "continue",
             limits=tuple(dict.fromkeys(step.limits)),
             skipped=bool(names) and not present.intersection(names),
+            # A timeout counts from the start, and a limit is held from the start: these do not queue.
+            queueable=not step.is_async
+            and step.engine == "thread"
+            and step.timeout_s is None
+            and not step.limits,
         )
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from astro_async._core.names import StepId
 
 __all__ = ["BlockStep", "Command", "SkipStep", "StartStep"]
 
 
-@dataclass(frozen=True, slots=True)
-class StartStep:
+class StartStep(NamedTuple):
     """Hand the step to a worker, and record that it started.
 
     Attributes:
@@ -24,16 +23,14 @@ class StartStep:
     inputs: tuple[str | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class BlockStep:
+class BlockStep(NamedTuple):
     """Record that the step is blocked."""
 
     step_id: StepId
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class SkipStep:
+class SkipStep(NamedTuple):
     """Record that the step is skipped."""
 
     step_id: StepId

@@ -6,7 +6,7 @@ its state (`records.fold`), with no need of the pipeline that wrote them.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 
-class VersionWritten(msgspec.Struct, frozen=True, omit_defaults=True):
+class VersionWritten(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One immutable Parquet file of a run.
 
     Attributes:
@@ -55,7 +55,7 @@ class VersionWritten(msgspec.Struct, frozen=True, omit_defaults=True):
     size_bytes: int
 
 
-class PartWritten(msgspec.Struct, frozen=True, omit_defaults=True):
+class PartWritten(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One part of a step's quarantine.
 
     Attributes:
@@ -71,7 +71,7 @@ class PartWritten(msgspec.Struct, frozen=True, omit_defaults=True):
     positions: str | None = None
 
 
-class SavedFile(msgspec.Struct, frozen=True, omit_defaults=True):
+class SavedFile(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A name given with `save_to`, and the version file that it links to.
 
     Attributes:
@@ -85,7 +85,7 @@ class SavedFile(msgspec.Struct, frozen=True, omit_defaults=True):
     size_bytes: int
 
 
-class FileFlow(msgspec.Struct, frozen=True, omit_defaults=True):
+class FileFlow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What one attempt of a step did with one file.
 
     Attributes:
@@ -116,7 +116,7 @@ class FileFlow(msgspec.Struct, frozen=True, omit_defaults=True):
     reasons: dict[str, int] = {}
 
 
-class StatRecorded(msgspec.Struct, frozen=True, omit_defaults=True):
+class StatRecorded(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A number that a step recorded; the last one of a subject and action counts."""
 
     scope: str
@@ -125,7 +125,7 @@ class StatRecorded(msgspec.Struct, frozen=True, omit_defaults=True):
     value: float
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="kind"):
     """What all events have.
 
     Attributes:
@@ -143,7 +143,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
     attempt: int | None = None
 
 
-class RunCreated(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_created"):
+class RunCreated(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="run_created"):
     """A run came to be; its files are not ingested yet."""
 
     pipeline_name: str
@@ -152,7 +152,7 @@ class RunCreated(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_
     params: dict[str, Any]
 
 
-class FileIngested(Event, frozen=True, kw_only=True, omit_defaults=True, tag="file_ingested"):
+class FileIngested(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="file_ingested"):
     """One source file became the first version of a file."""
 
     name: str
@@ -161,11 +161,11 @@ class FileIngested(Event, frozen=True, kw_only=True, omit_defaults=True, tag="fi
     version: VersionWritten
 
 
-class RunIngested(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_ingested"):
+class RunIngested(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="run_ingested"):
     """All files of the run are ingested."""
 
 
-class RunPlanned(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_planned"):
+class RunPlanned(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="run_planned"):
     """An invocation began: the one line that commits what must run again.
 
     Attributes:
@@ -187,18 +187,18 @@ class RunPlanned(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_
     order: list[str] = []
 
 
-class StepStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="step_started"):
+class StepStarted(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="step_started"):
     """An attempt was handed to a worker."""
 
 
-class StepRetrying(Event, frozen=True, kw_only=True, omit_defaults=True, tag="step_retrying"):
+class StepRetrying(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="step_retrying"):
     """An attempt failed and another will follow in the same invocation."""
 
     detail: str
     error: str
 
 
-class StepFinished(Event, frozen=True, kw_only=True, omit_defaults=True, tag="step_finished"):
+class StepFinished(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="step_finished"):
     """An attempt settled as `complete`, `quarantined` or `failed`."""
 
     status: StepStatus
@@ -208,25 +208,25 @@ class StepFinished(Event, frozen=True, kw_only=True, omit_defaults=True, tag="st
     stats: tuple[StatRecorded, ...] = ()
 
 
-class StepBlocked(Event, frozen=True, kw_only=True, omit_defaults=True, tag="step_blocked"):
+class StepBlocked(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="step_blocked"):
     """A step cannot run, for a dependency did not end well."""
 
     detail: str
 
 
-class StepSkipped(Event, frozen=True, kw_only=True, omit_defaults=True, tag="step_skipped"):
+class StepSkipped(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="step_skipped"):
     """None of a step's optional files was delivered."""
 
     detail: str
 
 
-class StepInterrupted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="step_interrupted"):
+class StepInterrupted(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="step_interrupted"):
     """A running step was cancelled from outside; it published nothing."""
 
     detail: str
 
 
-class RunFinished(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_finished"):
+class RunFinished(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="run_finished"):
     """The invocation ended with this verdict."""
 
     status: RunStatus
@@ -234,7 +234,7 @@ class RunFinished(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run
     detail: str | None = None
 
 
-class StepProgress(Event, frozen=True, kw_only=True, omit_defaults=True, tag="step_progress"):
+class StepProgress(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="step_progress"):
     """How much of a running step is done, as it says itself. Told to readers, never in the journal.
 
     Its `seq` is that of the last event in the journal.
@@ -279,6 +279,9 @@ def parse_event(line: bytes | str) -> AnyEvent:
         raise JournalError(f"not an event of a run: {error}") from None
 
 
+_KINDS: Final = {cls: str(cls.__struct_config__.tag) for cls in (*get_args(AnyEvent), StepProgress)}
+
+
 def kind_of(event: Event) -> str:
     """Return the wire name of the kind of an event, such as `step_finished`."""
-    return str(type(event).__struct_config__.tag)
+    return _KINDS[type(event)]

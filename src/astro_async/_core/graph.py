@@ -26,8 +26,10 @@ class StepNode:
         writes: Files that it has read-write, whether or not it will save them.
         depends_on: Ids of earlier steps.
         continues: `on_quarantine="continue"`: its dependents run on the good rows.
+        files: All files that the step touches.
         limits: Named limits of which it takes one unit each while it runs.
         skipped: None of its files was delivered, all being optional.
+        queueable: It may be handed to the workers before one of them is free (see `Scheduler.look_ahead`).
     """
 
     step_id: StepId
@@ -37,11 +39,12 @@ class StepNode:
     continues: bool = False
     limits: tuple[str, ...] = ()
     skipped: bool = False
+    queueable: bool = False
+    files: tuple[str, ...] = field(init=False)
 
-    @property
-    def files(self) -> tuple[str, ...]:
-        """All files that the step touches."""
-        return self.reads + self.writes
+    def __post_init__(self) -> None:
+        """Note all files that the step touches: asked for often, it is kept."""
+        object.__setattr__(self, "files", self.reads + self.writes)
 
 
 @dataclass(slots=True)

@@ -57,7 +57,7 @@ class IngestedFile(msgspec.Struct, frozen=True):
     size_bytes: int
 
 
-class StepRecord(msgspec.Struct, frozen=True):
+class StepRecord(msgspec.Struct, frozen=True, gc=False):
     """The last that is known of one step.
 
     Attributes:
@@ -193,12 +193,8 @@ def _fold_step(run: RunRecord, event: AnyEvent) -> None:
         raise IllegalTransitionError(f"{kind_of(event)} for {step_id!r}, which was never planned")
     match event:
         case StepStarted():
-            after = StepRecord(
-                step_id,
-                StepStatus.RUNNING,
-                attempt=event.attempt or record.attempt + 1,
-                started_at=event.time,
-            )
+            attempt = event.attempt or record.attempt + 1
+            after = StepRecord(step_id, StepStatus.RUNNING, None, attempt, event.time)
         case StepFinished():
             after = StepRecord(
                 step_id,
@@ -219,26 +215,24 @@ def _fold_step(run: RunRecord, event: AnyEvent) -> None:
             after = StepRecord(step_id, StepStatus.PENDING, event.detail, record.attempt)
         case _:
             raise JournalError(f"{kind_of(event)} names a step")
-    story = f"step {step_id!r}, attempt {record.attempt}, {record.detail or 'no detail'}"
-    next_step_status(kind_of(event), record.status, after.status, story=story)
+    next_step_status(kind_of(event), record.status, after.status, record)
     run.steps[step_id] = after
 
 
 def _fold_run(run: RunRecord, event: AnyEvent) -> None:
-    story = f"run {run.run_id}, event {event.seq}"
     match event:
         case FileIngested():
             run.files[event.name] = _ingested(event)
         case RunIngested():
-            run.status = next_run_status("run_ingested", run.status, RunStatus.INGESTED, story=story)
+            run.status = next_run_status("run_ingested", run.status, RunStatus.INGESTED, run.run_id)
             run.ingested_at = event.time
         case RunPlanned():
-            run.status = next_run_status("run_planned", run.status, RunStatus.RUNNING, story=story)
+            run.status = next_run_status("run_planned", run.status, RunStatus.RUNNING, run.run_id)
             run.detail = run.finished_at = None
             run.params = event.params
             _fold_plan(run, event)
         case RunFinished():
-            run.status = next_run_status("run_finished", run.status, event.status, story=story)
+            run.status = next_run_status("run_finished", run.status, event.status, run.run_id)
             run.detail, run.finished_at = event.detail, event.time
         case _:
             raise JournalError(f"{kind_of(event)} without a step, or twice")

@@ -69,6 +69,7 @@ class Scheduler:
         self._keep_going = keep_going
         self._halted = False
         self._free_slots = jobs
+        self._look_ahead = 0
         self._free_limits = dict(limits or {})
         self._table = VersionTable(run)
         self._ready: list[int] = []
@@ -86,6 +87,11 @@ class Scheduler:
     # -- what the executor asks ----------------------------------------------------------------
 
     @property
+    def is_halted(self) -> bool:
+        """Whether nothing more is to start."""
+        return self._halted
+
+    @property
     def backing_off(self) -> frozenset[int]:
         """Positions of the steps that wait for their next attempt."""
         return frozenset(self._backing_off)
@@ -93,6 +99,14 @@ class Scheduler:
     def record(self, position: int) -> StepRecord:
         """Return the record of the step at a position."""
         return self.run.steps[self.graph.nodes[position].step_id]
+
+    def look_ahead(self, steps: int) -> None:
+        """Let this many queueable steps be started beyond the slots.
+
+        They wait in the queue of the workers, which then need not wait for the coordinator between two
+        short steps. Who raises this takes them back (`step_interrupted`) when the run stops.
+        """
+        self._look_ahead = steps
 
     def halt(self) -> None:
         """Start nothing more, whatever becomes ready."""
@@ -115,22 +129,19 @@ class Scheduler:
     def take_starts(self) -> list[Command]:
         """Return what may start now, taking a slot and the limits for each; skips take none."""
         starts: list[Command] = []
-        while self._free_slots and not self._halted:
+        while self._free_slots + self._look_ahead > 0 and not self._halted:
             position = self._pop_startable()
             if position is None:
                 break
             node = self.graph.nodes[position]
             if node.skipped:
-                detail = f"not delivered: {', '.join(node.files)}"
-                starts.append(SkipStep(node.step_id, detail))
+                starts.append(SkipStep(node.step_id, f"not delivered: {', '.join(node.files)}"))
                 # The skip must be folded before anything behind it is looked at.
                 break
-            self._take(position)
+            self._take(position, node)
             ranks = self.graph.ranks[position]
-            inputs = tuple(
-                self._table.version(name, rank) for name, rank in zip(node.files, ranks, strict=True)
-            )
-            starts.append(StartStep(position, self.record(position).attempt + 1, inputs))
+            inputs = tuple(map(self._table.version, node.files, ranks))
+            starts.append(StartStep(position, self.run.steps[node.step_id].attempt + 1, inputs))
         return starts
 
     def reduce(self, event: AnyEvent, *, keeps_slot: bool = False) -> list[Command]:
@@ -190,19 +201,21 @@ class Scheduler:
     def _pop_startable(self) -> int | None:
         while self._due or (self._ready and self._ready[0] < self.stop):
             # A step in its second attempt is running already: the stop point does not concern it.
-            position = heapq.heappop(self._due if self._due else self._ready)
-            if self.record(position).status not in (StepStatus.PENDING, StepStatus.RUNNING):
-                continue  # blocked while it waited for a limit
-            full = next((n for n in self.graph.nodes[position].limits if not self._free_limits[n]), None)
+            heap = self._due if self._due else self._ready
+            node = self.graph.nodes[heap[0]]
+            if self._free_slots <= 0 and not node.queueable:
+                return None
+            position = heapq.heappop(heap)
+            full = next((name for name in node.limits if not self._free_limits[name]), None)
             if full is None:
                 return position
             self._starved.setdefault(full, []).append(position)
         return None
 
-    def _take(self, position: int) -> None:
+    def _take(self, position: int, node: StepNode) -> None:
         self._free_slots -= 1
         self._holding.add(position)
-        for name in self.graph.nodes[position].limits:
+        for name in node.limits:
             self._free_limits[name] -= 1
 
     def _settle(self, position: int) -> list[Command]:

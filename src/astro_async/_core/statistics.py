@@ -23,7 +23,7 @@ from astro_async._core.status import StepStatus
 __all__ = ["Statistic", "derive_statistics"]
 
 
-class Statistic(msgspec.Struct, frozen=True):
+class Statistic(msgspec.Struct, frozen=True, gc=False):
     """One recorded number.
 
     Attributes:
@@ -73,16 +73,19 @@ def _of_step(event: StepFinished) -> Iterator[Statistic]:
     step = str(event.step_id)
     yield Statistic("step", step, "duration_ms", event.duration_ms, event.time)
     if event.files:
-        rows_in = rows_out = rows_quarantined = 0
-        for flow in event.files:
-            rows_in += flow.rows_in
-            rows_out += flow.rows_out
-            rows_quarantined += flow.rows_quarantined
-            if flow.rows_filtered is not None:
-                yield Statistic("step", step, "rows_filtered", flow.rows_filtered, event.time)
-                yield Statistic("step", step, "rows_kept", flow.rows_out, event.time)
-        yield Statistic("step", step, "rows_in", rows_in, event.time)
+        yield Statistic("step", step, "rows_in", sum(flow.rows_in for flow in event.files), event.time)
+    # A step that neither published nor parked let every row pass: nothing more to count.
+    written = [flow for flow in event.files if flow.published is not None or flow.parts]
+    if written:
+        rows_out = sum(flow.rows_out for flow in written)
+        rows_quarantined = sum(flow.rows_quarantined for flow in written)
         yield Statistic("step", step, "rows_out", rows_out, event.time)
         yield Statistic("step", step, "rows_quarantined", rows_quarantined, event.time)
+    filtered = [flow for flow in written if flow.rows_filtered is not None]
+    if filtered:
+        rows_filtered = sum(flow.rows_filtered or 0 for flow in filtered)
+        rows_kept = sum(flow.rows_out for flow in filtered)
+        yield Statistic("step", step, "rows_filtered", rows_filtered, event.time)
+        yield Statistic("step", step, "rows_kept", rows_kept, event.time)
     for stat in event.stats:
         yield Statistic(stat.scope, stat.subject, stat.action, stat.value, event.time)

@@ -86,31 +86,31 @@ RUN_TRANSITIONS: Final[dict[tuple[str, RunStatus], frozenset[RunStatus]]] = {
 }
 
 
-def next_step_status(kind: str, present: StepStatus, target: StepStatus, *, story: str) -> StepStatus:
+def next_step_status(kind: str, present: StepStatus, target: StepStatus, about: object) -> StepStatus:
     """Return `target` if an event of this kind may lead there from `present`.
 
     Args:
         kind: The kind of the event.
         present: The status before the event.
         target: The status that the event claims.
-        story: What is known of the step, for the message.
+        about: What is known of the step, for the message.
 
     Raises:
         IllegalTransitionError: The table has no such transition.
     """
     if present not in STEP_TRANSITIONS.get((kind, target), ()):
-        raise IllegalTransitionError(f"{kind} cannot make a {present} step {target}: {story}")
+        raise IllegalTransitionError(f"{kind} cannot make a {present} step {target}: {about!r}")
     return target
 
 
-def next_run_status(kind: str, present: RunStatus, target: RunStatus, *, story: str) -> RunStatus:
+def next_run_status(kind: str, present: RunStatus, target: RunStatus, about: object) -> RunStatus:
     """Return `target` if an event of this kind may lead a run there from `present`.
 
     Raises:
         IllegalTransitionError: The table has no such transition.
     """
     if present not in RUN_TRANSITIONS.get((kind, target), ()):
-        raise IllegalTransitionError(f"{kind} cannot make a {present} run {target}: {story}")
+        raise IllegalTransitionError(f"{kind} cannot make a {present} run {target}: {about!r}")
     return target
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Final
 
 import anyio
 import anyio.to_thread
@@ -21,7 +22,7 @@ from astro_async._store.atomic import Disk
 from astro_async._store.staging import FileOutput, Staging, StepOutput
 from astro_async.context import RunContext, StepContext
 from astro_async.exceptions import AstroError, StorageError
-from astro_async.files import AstroFile, StepFiles
+from astro_async.files import AstroFile, AstroFileSpec, StepFiles
 from astro_async.pipeline import StepDefinition
 
 __all__ = [
@@ -86,6 +87,10 @@ class RunResources:
     publish: Callable[[str, int, Iterable[FileOutput]], tuple[FileFlow, ...]]
 
 
+_NOTHING: Final = StepOutput([])
+_NO_FILES: Final = StepFiles((), ())
+
+
 class Attempt:
     """One start of one step.
 
@@ -96,9 +101,13 @@ class Attempt:
         inputs: By file name; None if the file was not delivered.
         resources: Shared by all attempts.
         host: The cancel scope of the task that waits for the attempt, once it runs.
+        staging: The private folder; there is none on disk until something is written.
+        output: What the step did so far.
+        files: The step's view of its files; empty until `open`.
     """
 
     __slots__ = (
+        "_begin",
         "_claim",
         "files",
         "host",
@@ -116,7 +125,7 @@ class Attempt:
         position: int,
         step: StepDefinition,
         number: int,
-        inputs: dict[str, FileInput | None],
+        inputs: Mapping[str, FileInput | None],
         resources: RunResources,
     ) -> None:
         self.position = position
@@ -127,15 +136,22 @@ class Attempt:
         self.host: anyio.CancelScope | None = None
         # Taking the only element is atomic: either the step publishes or the coordinator revokes.
         self._claim = [True]
-        context = resources.context
-        self.staging = Staging(context.run_directory, step.step_id, number, resources.disk)
-        self.output = StepOutput([])
-        self.files = StepFiles(
-            (spec.ingest_name for spec in step.files), [self._open(i) for i in range(len(step.files))]
-        )
+        # Likewise: either a worker begins the attempt or the coordinator takes it back.
+        self._begin = [True]
+        self.output: StepOutput = _NOTHING
+        self.files: StepFiles = _NO_FILES
 
-    def _open(self, index: int) -> AstroFile | None:
-        spec = self.step.files[index]
+    def open(self) -> StepContext:
+        """Make the step's view of its files, and return the context that step code is given."""
+        resources = self.resources
+        directory = resources.context.run_directory
+        self.staging = Staging(directory, self.step.step_id, self.number, resources.disk)
+        self.output = StepOutput([])
+        specs = self.step.files
+        self.files = StepFiles([spec.ingest_name for spec in specs], [self._open(spec) for spec in specs])
+        return StepContext(self.resources.context, self.step.step_id, self.number, self.output, self.files)
+
+    def _open(self, spec: AstroFileSpec) -> AstroFile | None:
         given = self.inputs[spec.ingest_name]
         if given is None:
             return None
@@ -143,22 +159,13 @@ class Attempt:
         self.output.files.append(output)
         return AstroFile(spec, output, f"{self.staging.run_directory}/{given.path}", self.staging)
 
-    def context(self) -> StepContext:
-        """Return the context that step code is given."""
-        return StepContext(self.resources.context, self.step.step_id, self.number, self.output, self.files)
-
-    @property
-    def is_decided(self) -> bool:
-        """Whether somebody has claimed the attempt."""
-        return not self._claim
+    def begin(self) -> bool:
+        """Decide, once, whether a worker begins this attempt or the coordinator takes it back."""
+        return _take_token(self._begin)
 
     def claim(self) -> bool:
         """Decide, once, who ends this attempt. True for the first who asks."""
-        try:
-            self._claim.pop()
-        except IndexError:
-            return False
-        return True
+        return _take_token(self._claim)
 
     def close(self) -> None:
         """Refuse further writes to the attempt's files."""
@@ -170,10 +177,8 @@ class Attempt:
 def run_attempt(attempt: Attempt) -> Outcome:
     """Call a plain step function in this thread, and settle what it did. Never raises."""
     started = perf_counter()
-    if attempt.is_decided:
-        return Outcome(attempt.position, None, 0.0)
     try:
-        attempt.step.fn(attempt.context(), attempt.files)
+        attempt.step.fn(attempt.open(), attempt.files)
     except BaseException as error:
         return fail_attempt(attempt, error, started)
     return settle_attempt(attempt, started)
@@ -190,7 +195,7 @@ async def run_attempt_async(attempt: Attempt) -> Outcome:
     timeout_s = math.inf if attempt.step.timeout_s is None else attempt.step.timeout_s
     with anyio.move_on_after(timeout_s) as timer:
         try:
-            await attempt.step.fn(attempt.context(), attempt.files)
+            await attempt.step.fn(attempt.open(), attempt.files)
         except BaseException as error:
             is_cancellation = isinstance(error, anyio.get_cancelled_exc_class())
             if is_cancellation and anyio.current_effective_deadline() == -math.inf:
@@ -272,6 +277,14 @@ def describe_error(error: BaseException) -> str:
     if isinstance(error, TimeoutError) and text:
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _take_token(tokens: list[bool]) -> bool:
+    try:
+        tokens.pop()
+    except IndexError:
+        return False
+    return True
 
 
 def _over_limit(attempt: Attempt) -> str | None:

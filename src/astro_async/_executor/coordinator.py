@@ -11,7 +11,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import anyio.to_thread
@@ -51,6 +51,10 @@ from astro_async.exceptions import StorageError
 from astro_async.pipeline import StepDefinition
 
 __all__ = ["Coordinator", "Message"]
+
+# See `_adapt_look_ahead`.
+_QUEUED_MS: Final = 2.0
+_MAX_QUEUED: Final = 512
 
 Message = Outcome | ThreadGone | tuple[str, float]
 
@@ -97,9 +101,15 @@ class Coordinator:
         # Deadlines: (when, tie-breaker, what to do then).
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._timer_numbers = itertools.count()
-        self._rows = {file.parquet_path: file.row_count for file in self._run.files.values()}
+        self._mean_ms = _QUEUED_MS * jobs
+        self._stop_seen = scheduler.stop
+        # By path: the versions that attempts may be given.
+        self._versions = {
+            file.parquet_path: FileInput(file.parquet_path, file.row_count)
+            for file in self._run.files.values()
+        }
         for record in self._run.steps.values():
-            self._note_rows(record.files)
+            self._note_versions(record.files)
 
     @property
     def hung(self) -> list[str]:
@@ -141,6 +151,7 @@ class Coordinator:
             self._obey_stop()
             self._fire_timers()
             self._take_messages()
+            self._take_back()
             self._dispatch(group)
 
     async def _wait(self) -> None:
@@ -167,7 +178,8 @@ class Coordinator:
         if attempt is None:
             return
         if self._is_threaded(attempt.step):
-            self._workers.note_idle()
+            self._workers.note_done()
+            self._adapt_look_ahead(outcome.duration_ms)
         if outcome.storage_error is not None:
             # The disk is at fault, not the step: it starts afresh once there is space again.
             self._fail_storage(outcome.storage_error)
@@ -191,7 +203,7 @@ class Coordinator:
             else:
                 self._set_timer(delay_s, lambda: self._scheduler.requeue(position))
             return
-        self._note_rows(outcome.files)
+        self._note_versions(outcome.files)
         self._record_finished(outcome, keeps_slot=keeps_slot)
 
     def _record_finished(self, outcome: Outcome, *, keeps_slot: bool = False) -> None:
@@ -226,7 +238,6 @@ class Coordinator:
 
     def _fold(self, event: AnyEvent, *, keeps_slot: bool = False) -> list[BlockStep | SkipStep | StartStep]:
         commands = self._scheduler.reduce(event, keeps_slot=keeps_slot)
-        self._store.note_statistics(event)
         self._batch.append(event)
         return commands
 
@@ -251,13 +262,13 @@ class Coordinator:
             self._hand_over(group, attempt)
 
     def _prepare(self, command: StartStep) -> Attempt:
-        step = self._steps[command.position]
         names = self._scheduler.graph.nodes[command.position].files
         inputs = {
-            name: None if path is None else FileInput(path, self._rows[path])
+            name: None if path is None else self._versions[path]
             for name, path in zip(names, command.inputs, strict=True)
         }
         self._record(StepStarted(**self._envelope(command.position, command.attempt)))
+        step = self._steps[command.position]
         return Attempt(command.position, step, command.attempt, inputs, self._resources)
 
     def _hand_over(self, group: TaskGroup, attempt: Attempt) -> None:
@@ -293,6 +304,29 @@ class Coordinator:
         self._checkpoints.note_dirty()
         if self._broadcast.has_readers:
             self._broadcast.publish(batch)
+
+    def _adapt_look_ahead(self, duration_ms: float) -> None:
+        """Queue about two milliseconds of work ahead of each worker: many tiny steps, no long one.
+
+        One job looks never ahead: what it settles is what the stop point is measured by.
+        """
+        if self._jobs > 1:
+            self._mean_ms += (duration_ms - self._mean_ms) * 0.1
+            ahead = int(self._jobs * _QUEUED_MS / max(self._mean_ms, 0.001))
+            self._scheduler.look_ahead(min(ahead, _MAX_QUEUED))
+
+    def _take_back(self) -> None:
+        """Take back what no worker has begun and the stop point has overtaken."""
+        if self._stop_seen == self._scheduler.stop and not self._scheduler.is_halted:
+            return
+        self._stop_seen = self._scheduler.stop
+        for position in sorted(self._running):
+            attempt = self._running[position]
+            is_over = self._scheduler.is_halted or position >= self._scheduler.stop
+            if is_over and self._scheduler.graph.nodes[position].queueable and attempt.begin():
+                del self._running[position]
+                self._workers.note_done()
+                self._record_interrupted(position, "not begun when the run stopped")
 
     # -- deadlines and stops -------------------------------------------------------------------
 
@@ -402,10 +436,11 @@ class Coordinator:
             "attempt": attempt,
         }
 
-    def _note_rows(self, flows: Iterable[FileFlow]) -> None:
+    def _note_versions(self, flows: Iterable[FileFlow]) -> None:
         for flow in flows:
             if flow.published is not None:
-                self._rows[flow.published.path] = flow.published.rows
+                path = flow.published.path
+                self._versions[path] = FileInput(path, flow.published.rows)
 
     def _tell_progress(self, step_id: str, fraction: float) -> None:
         if self._broadcast.has_readers:

@@ -50,7 +50,7 @@ class _Task:
     params: Mapping[str, Any]
     step_id: str
     attempt: int
-    inputs: dict[str, FileInput | None]
+    inputs: Mapping[str, FileInput | None]
     pickled_step: bytes | None
 
 
@@ -61,6 +61,7 @@ async def run_attempt_in_process(attempt: Attempt) -> Outcome:
         The cancellation of the host task; the child is killed then.
     """
     started = perf_counter()
+    attempt.open()
     timeout_s = attempt.step.timeout_s
     error: BaseException | None = None
     with anyio.move_on_after(timeout_s) as timer:
@@ -96,7 +97,7 @@ def _describe_task(attempt: Attempt) -> _Task:
         params=dict(context.params),
         step_id=attempt.step.step_id,
         attempt=attempt.number,
-        inputs=attempt.inputs,
+        inputs=dict(attempt.inputs),
         pickled_step=pickled,
     )
 
@@ -127,7 +128,7 @@ def _run_task(task: _Task) -> StepOutput:
     resources = RunResources(context, Disk(), lambda *_: ())
     attempt = Attempt(0, _find_step(task), task.attempt, task.inputs, resources)
     try:
-        attempt.step.fn(attempt.context(), attempt.files)
+        attempt.step.fn(attempt.open(), attempt.files)
     except BaseException as error:
         # Only text crosses back: an exception of the pipeline's own class may not unpickle there.
         raise StepError(describe_error(error)) from None

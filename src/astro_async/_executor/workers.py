@@ -94,25 +94,25 @@ class WorkerThreads:
         self._outbox = outbox
         self._queue: SimpleQueue[Attempt | None] = SimpleQueue()
         self._alive = 0
-        self._idle = 0
+        self._outstanding = 0
         # Of our own: steps may use anyio's default limiter as they like.
         self._limiter = anyio.CapacityLimiter(math.inf)
 
     def submit(self, attempt: Attempt) -> None:
-        """Queue an attempt; the caller holds a slot for it."""
-        if self._idle:
-            self._idle -= 1
-        elif self._alive < self._jobs:
+        """Queue an attempt; the worker that is free first takes it."""
+        self._outstanding += 1
+        if self._outstanding > self._alive and self._alive < self._jobs:
             self._alive += 1
             self._group.start_soon(self._host)
         self._queue.put(attempt)
 
-    def note_idle(self) -> None:
-        """Note that a worker has delivered an outcome and looks for the next attempt."""
-        self._idle += 1
+    def note_done(self) -> None:
+        """Note that an attempt has delivered its outcome, or was taken back."""
+        self._outstanding -= 1
 
     def note_gone(self) -> None:
-        """Note that an abandoned thread has ended."""
+        """Note that the abandoned thread of an attempt has ended."""
+        self._outstanding -= 1
         self._alive -= 1
 
     def stop(self) -> None:
@@ -126,6 +126,8 @@ class WorkerThreads:
 
     def _pull(self, scope: anyio.CancelScope) -> None:
         while (attempt := self._queue.get()) is not None:
+            if not attempt.begin():
+                continue
             # Cancelling the host tells `anyio.from_thread.check_cancelled()` in the step.
             attempt.host = scope
             # What one step sets must not be seen by the next.

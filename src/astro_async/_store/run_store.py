@@ -13,7 +13,7 @@ from astro_async._core.lineage import Plan, active_versions, forgotten_paths
 from astro_async._core.manifest import Manifest, dump_manifest, snapshot_record
 from astro_async._core.names import RunId
 from astro_async._core.records import RunRecord, StepRecord, fold
-from astro_async._core.statistics import Statistic, derive_statistics
+from astro_async._core.statistics import derive_statistics
 from astro_async._core.status import RunStatus
 from astro_async._store import layout
 from astro_async._store.atomic import Disk
@@ -34,7 +34,7 @@ class Checkpoint:
     """What one checkpoint makes durable, taken where the state is owned and written elsewhere."""
 
     manifest: Manifest
-    statistics: Sequence[Statistic]
+    events: Sequence[AnyEvent]
 
 
 class RunStore:
@@ -57,7 +57,7 @@ class RunStore:
         self.notices: list[str] = []
         self._lock = lock
         self._statistics_path = layout.statistics_path(pipeline_dir)
-        self._pending: list[Statistic] = []
+        self._unrecorded: list[AnyEvent] = []
         self._writing = threading.Lock()
         self.log = RunLog(layout.log_path(directory), disk)
         reading = read_run(directory)
@@ -147,35 +147,40 @@ class RunStore:
     # -- the journal and its checkpoints -------------------------------------------------------
 
     def append(self, events: Sequence[AnyEvent]) -> None:
-        """Write events to the journal; they survive the death of the process at once."""
-        self._journal.append(events)
+        """Write events to the journal; they survive the death of the process at once.
 
-    def note_statistics(self, event: AnyEvent) -> None:
-        """Derive the statistics of an event that was folded, and keep them for the next checkpoint."""
-        self._pending.extend(derive_statistics(event, self.record))
+        Raises:
+            StorageError: The disk refuses; nothing was written.
+        """
+        self._journal.append(events)
+        self._unrecorded.extend(events)
 
     def take_checkpoint(self) -> Checkpoint:
         """Return what the next checkpoint is to make durable. Linear in steps, but shares the records."""
-        statistics, self._pending = self._pending, []
+        events, self._unrecorded = self._unrecorded, []
         manifest = snapshot_record(self.record, journal_bytes=self._journal.size_bytes)
-        return Checkpoint(manifest, statistics)
+        return Checkpoint(manifest, events)
 
     def write_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Sync files, directories and journal, in this order, then write manifest and statistics. Blocks.
 
         Raises:
-            StorageError: The disk refuses. Statistics that cannot be written are kept for later.
+            StorageError: The disk refuses.
         """
         with self._writing:
             self._sync(_take_all(self.publisher.unsynced))
             self.disk.sync(layout.events_path(self.directory))
             self.disk.write_file(layout.manifest_path(self.directory), dump_manifest(checkpoint.manifest))
-        self.log.write_statistics(self.record.run_id, checkpoint.statistics)
+        self._record_statistics(checkpoint.events)
+
+    def _record_statistics(self, events: Sequence[AnyEvent]) -> None:
+        statistics = [each for event in events for each in derive_statistics(event, self.record)]
+        self.log.write_statistics(self.record.run_id, statistics)
         try:
-            record_run(self._statistics_path, self.record, checkpoint.statistics, disk=self.disk)
+            record_run(self._statistics_path, self.record, statistics, disk=self.disk)
         except StorageError as error:
-            self._pending[:0] = checkpoint.statistics
-            notice = f"statistics are late: {error}"
+            # They are in the journal, so they can be rebuilt: no reason to stop a run.
+            notice = f"statistics are incomplete: {error}"
             if notice not in self.notices:
                 self.notices.append(notice)
 

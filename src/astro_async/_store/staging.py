@@ -5,8 +5,8 @@ Step code writes only here. If the step fails or the process dies, this is litte
 
 from __future__ import annotations
 
+import itertools
 import os
-import threading
 from dataclasses import dataclass, field
 
 from astro_async._core.events import StatRecorded
@@ -96,15 +96,14 @@ class Staging:
         directory: Absolute path of the folder.
     """
 
-    __slots__ = ("_count", "_lock", "_made", "directory", "disk", "run_directory")
+    __slots__ = ("_count", "_made", "directory", "disk", "run_directory")
 
     def __init__(self, run_directory: str, step_id: str, attempt: int, disk: Disk) -> None:
         self.run_directory = run_directory
         self.directory = f"{run_directory}/{staging_directory(step_id, attempt)}"
         self.disk = disk
-        self._count = 0
+        self._count = itertools.count(1)
         self._made = False
-        self._lock = threading.Lock()
 
     @property
     def is_used(self) -> bool:
@@ -113,12 +112,11 @@ class Staging:
 
     def next_path(self) -> str:
         """Return the path of a new file in the folder. Safe to call from any thread."""
-        with self._lock:
-            if not self._made:
-                self.disk.make_directory(self.directory)
-                self._made = True
-            self._count += 1
-            path = f"{self.directory}/{self._count}.parquet"
+        if not self._made:
+            self.disk.make_directory(self.directory)
+            self._made = True
+        # Counting is atomic, so no two threads of a step get one path.
+        path = f"{self.directory}/{next(self._count)}.parquet"
         self.disk.before("write", path)
         return path
 
