@@ -16,13 +16,13 @@ import anyio
 import anyio.to_thread
 
 from astro_async._core.events import Event
-from astro_async._core.lineage import Plan, plan_run
+from astro_async._core.lineage import Plan, droppable_versions, plan_run
 from astro_async._core.records import RunRecord
 from astro_async._core.selection import RunSummary
 from astro_async._core.status import RunStatus
 from astro_async._executor.broadcast import Broadcast, Subscriber
 from astro_async._executor.ingest import ingest_source
-from astro_async._executor.invocation import Invocation, RunOptions, Services, invoke
+from astro_async._executor.invocation import Invoker, RunOptions, Services
 from astro_async._executor.stop import StopSwitch
 from astro_async.pipeline import Pipeline
 from astro_async.reading import exit_code_of, find_run, read_run
@@ -66,6 +66,13 @@ class RunResult:
     def exit_code(self) -> int:
         """What the command line returns: 0 completed, 1 failed, 3 rows wait, 130 interrupted."""
         return 0 if self.record is None else exit_code_of(self.record)
+
+    @property
+    def freeable_bytes(self) -> int:
+        """What dropping all versions but the last ones would free (`keep_versions=False` does)."""
+        if self.record is None:
+            return 0
+        return sum(version.size_bytes for version in droppable_versions(self.record))
 
 
 async def ingest(
@@ -142,17 +149,17 @@ async def run(
         StorageError: The disk refused to take the records; the last good ones stand.
     """
     logger = _run_logger()
-    return await _run(
-        pipeline,
-        os.path.abspath(os.fspath(pipeline_dir)),
-        run_id,
-        RunOptions(jobs=jobs, keep_going=keep_going, rerun=tuple(rerun), params=params),
-        services or Services(),
-        Broadcast(logger),
-        logger,
-        subscribers,
-        stop,
+    invoker = Invoker(
+        pipeline=pipeline,
+        pipeline_dir=os.path.abspath(os.fspath(pipeline_dir)),
+        options=RunOptions(jobs=jobs, keep_going=keep_going, rerun=tuple(rerun), params=params),
+        services=services or Services(),
+        broadcast=Broadcast(logger),
+        logger=logger,
+        subscribers=subscribers,
+        stop=stop or StopSwitch(),
     )
+    return await _invoke(invoker, run_id)
 
 
 class EventStream(AsyncIterator[Event]):
@@ -208,55 +215,44 @@ async def stream(
     """
     logger = _run_logger()
     broadcast = Broadcast(logger)
-    options = RunOptions(jobs=jobs, keep_going=keep_going, rerun=tuple(rerun), params=params)
-    directory = os.path.abspath(os.fspath(pipeline_dir))
-    failure: list[Exception] = []
+    invoker = Invoker(
+        pipeline=pipeline,
+        pipeline_dir=os.path.abspath(os.fspath(pipeline_dir)),
+        options=RunOptions(jobs=jobs, keep_going=keep_going, rerun=tuple(rerun), params=params),
+        services=services or Services(),
+        broadcast=broadcast,
+        logger=logger,
+        stop=stop or StopSwitch(),
+    )
+    # Errors leave as they are: a task group would wrap them.
+    failures: list[Exception] = []
     async with broadcast.open() as receive:
         events = EventStream(receive)
 
         async def execute() -> None:
             try:
-                events._result = await _run(
-                    pipeline, directory, run_id, options, services or Services(), broadcast, logger, (), stop
-                )
+                events._result = await _invoke(invoker, run_id)
             except Exception as error:
-                # Raised as it is, below: a task group would wrap it.
-                failure.append(error)
+                failures.append(error)
             finally:
                 broadcast.close()
 
         async with anyio.create_task_group() as group:
             group.start_soon(execute)
-            yield events
-    if failure:
-        raise failure[0]
+            try:
+                yield events
+            except Exception as error:
+                failures.append(error)
+                group.cancel_scope.cancel()
+    if failures:
+        raise failures[0]
 
 
-async def _run(
-    pipeline: Pipeline,
-    pipeline_dir: str,
-    run_id: str | None,
-    options: RunOptions,
-    services: Services,
-    broadcast: Broadcast,
-    logger: logging.Logger,
-    subscribers: Sequence[Subscriber],
-    stop: StopSwitch | None,
-) -> RunResult:
-    chosen, waiting = await anyio.to_thread.run_sync(find_run, pipeline_dir, run_id)
+async def _invoke(invoker: Invoker, run_id: str | None) -> RunResult:
+    chosen, waiting = await anyio.to_thread.run_sync(find_run, invoker.pipeline_dir, run_id)
     if chosen is None:
         return RunResult(None, None, None, Plan())
-    invocation: Invocation = await invoke(
-        pipeline,
-        pipeline_dir=pipeline_dir,
-        run_id=chosen,
-        options=options,
-        services=services,
-        broadcast=broadcast,
-        logger=logger,
-        subscribers=subscribers,
-        stop=stop,
-    )
+    invocation = await invoker.invoke(chosen)
     record = invocation.record
     return RunResult(
         run_id=record.run_id,

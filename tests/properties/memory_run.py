@@ -127,12 +127,14 @@ class MemoryRun:
         names = step.reads + step.writes
         paths = {name: str(path) for name, path in zip(names, command.inputs, strict=True)}
         quarantines = step.number in mood.quarantines
-        made = work(step, {name: self.contents[path] for name, path in paths.items()}, quarantines=quarantines)
+        inputs = {name: self.contents[path] for name, path in paths.items()}
+        made = work(step, inputs, quarantines=quarantines)
         flows = []
         for name in names:
             published = None
             if name in made:
-                published = VersionWritten(f"versions/{name}/{step.step_id}.{command.attempt}.parquet", 1, 1, 1)
+                path = f"versions/{name}/{step.step_id}.{command.attempt}.parquet"
+                published = VersionWritten(path, 1, 1, 1)
                 assert published.path not in self.contents, "a version is never written twice"
                 self.contents[published.path] = made[name]
             parts = (PartWritten(f"quarantine/{step.step_id}/{name}.part-00001.parquet", 1, 1),)

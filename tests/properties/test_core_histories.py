@@ -16,7 +16,7 @@ RAN = {StepStatus.COMPLETE, StepStatus.QUARANTINED, StepStatus.FAILED}
 STOPS = {StepStatus.FAILED, StepStatus.BLOCKED}
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32))
 def test_every_history_ends_in_the_undisturbed_data(seed: int) -> None:
     rng = random.Random(seed)
@@ -44,7 +44,7 @@ def test_every_history_ends_in_the_undisturbed_data(seed: int) -> None:
     assert restore_record(parse_manifest(document)) == run.record
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_second_run_of_a_complete_one_has_nothing_to_do(seed: int) -> None:
     rng = random.Random(seed)
@@ -59,7 +59,7 @@ def test_a_second_run_of_a_complete_one_has_nothing_to_do(seed: int) -> None:
     assert run.starts == before
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32), st.booleans())
 def test_many_jobs_settle_what_one_job_settles_alike(seed: int, keep_going: bool) -> None:
     rng = random.Random(seed)

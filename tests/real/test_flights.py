@@ -70,8 +70,10 @@ def make_pipeline(*, cancelled_is_fine: bool) -> Pipeline:
     def with_weather(ctx: StepContext, files: StepFiles) -> None:
         weather = files["weather"].scan().select("origin", "time_hour", "temp", "wind_speed")
         weather = weather.unique(["origin", "time_hour"], keep="first", maintain_order=True)
-        joined = files["flights"].scan().join(
-            weather, on=["origin", "time_hour"], how="left", maintain_order="left"
+        joined = (
+            files["flights"]
+            .scan()
+            .join(weather, on=["origin", "time_hour"], how="left", maintain_order="left")
         )
         files["flights"].save_to_lazy("processed", "flights.parquet", joined)
 

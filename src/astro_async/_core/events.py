@@ -33,6 +33,7 @@ __all__ = [
     "StepSkipped",
     "StepStarted",
     "VersionWritten",
+    "VersionsDropped",
     "dump_event",
     "kind_of",
     "parse_event",
@@ -234,6 +235,18 @@ class RunFinished(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False
     detail: str | None = None
 
 
+class VersionsDropped(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="versions_dropped"):
+    """Versions that are not the last of their file are about to be removed, to free their bytes.
+
+    Attributes:
+        paths: Relative to the run directory.
+        size_bytes: What they take together.
+    """
+
+    paths: list[str]
+    size_bytes: int
+
+
 class StepProgress(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="step_progress"):
     """How much of a running step is done, as it says itself. Told to readers, never in the journal.
 
@@ -256,6 +269,7 @@ AnyEvent = (
     | StepSkipped
     | StepInterrupted
     | RunFinished
+    | VersionsDropped
 )
 
 _ENCODER: Final = msgspec.json.Encoder()

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from astro_async._core.events import VersionWritten
 from astro_async._core.graph import Graph, StepNode
 from astro_async._core.names import StepId
 from astro_async._core.records import RunRecord, StepRecord, written_paths
 from astro_async._core.status import StepStatus
 from astro_async.exceptions import RunRefusedError
 
-__all__ = ["Plan", "Reason", "StaleRead", "VersionTable", "active_versions", "plan_run"]
+__all__ = ["Plan", "Reason", "StaleRead", "VersionTable", "active_versions", "droppable_versions", "plan_run"]
 
 _DONE: Final = frozenset({StepStatus.COMPLETE, StepStatus.SKIPPED})
 
@@ -100,7 +101,8 @@ def plan_run(graph: Graph, run: RunRecord, *, rerun: Collection[str] = ()) -> Pl
         rerun: Steps that the operator names.
 
     Raises:
-        RunRefusedError: `rerun` names a step that the pipeline does not have.
+        RunRefusedError: `rerun` names a step that the pipeline does not have, or a step would read a version
+            that was dropped.
     """
     unknown = sorted(set(rerun) - set(graph.position))
     if unknown:
@@ -114,6 +116,8 @@ def plan_run(graph: Graph, run: RunRecord, *, rerun: Collection[str] = ()) -> Pl
         record = run.steps.get(node.step_id)
         reason, cause = _judge(node, record, current, named, again)
         if reason is not None:
+            if run.dropped:
+                _refuse_dropped(node, current, run, graph)
             again[node.step_id] = reason
             if cause is not None:
                 because[node.step_id] = cause
@@ -156,6 +160,52 @@ def _judge(
         if not published.keys() <= set(node.writes):
             return Reason.INPUT, next(iter(published.keys() - set(node.writes)))
     return None, None
+
+
+def _refuse_dropped(node: StepNode, current: dict[str, str], run: RunRecord, graph: Graph) -> None:
+    """Refuse a plan that needs a dropped version, and name the step that makes all that it needs anew."""
+    gone = {current[name] for name in node.files if current.get(name) in run.dropped}
+    if not gone:
+        return
+    maker_of = {
+        path: position
+        for position, each in enumerate(graph.nodes)
+        if each.step_id in run.steps
+        for path in run.steps[each.step_id].published_versions().values()
+    }
+    earliest = len(graph.nodes)
+    wanted = set(gone)
+    while wanted:
+        path = wanted.pop()
+        position = maker_of.get(path)
+        if position is None:
+            raise RunRefusedError(
+                f"step {node.step_id!r} needs {path}, a version that was dropped and that no step of this "
+                "pipeline makes: ingest the source again"
+            )
+        earliest = min(earliest, position)
+        reads = run.steps[graph.nodes[position].step_id].read_versions().values()
+        wanted.update(each for each in reads if each in run.dropped and maker_of.get(each, -1) < position)
+    raise RunRefusedError(
+        f"step {node.step_id!r} needs {min(gone)}, a version that was dropped to free its bytes: "
+        f"run again from the step that everything comes from, with --rerun {graph.nodes[earliest].step_id}"
+    )
+
+
+def droppable_versions(run: RunRecord) -> list[VersionWritten]:
+    """Return the versions that are on disk and that nobody needs but a re-run: all but the last ones.
+
+    What `save_to` named stays, whichever version it is.
+    """
+    kept = set(active_versions(run).values()) | {file.parquet_path for file in run.files.values()}
+    kept |= run.dropped
+    made: dict[str, VersionWritten] = {}
+    for record in run.steps.values():
+        for flow in record.files:
+            kept.update(saved.path for saved in flow.saved)
+            if flow.published is not None and flow.published.path != flow.read:
+                made[flow.published.path] = flow.published
+    return [version for path, version in made.items() if path not in kept]
 
 
 def _stale_reads(record: StepRecord, current: dict[str, str]) -> Iterator[StaleRead]:

@@ -61,6 +61,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         step_counts: Steps by status.
         rows_quarantined: Rows that wait in quarantine.
         removed_steps: Attempts of steps that the pipeline no longer has.
+        dropped_versions: Versions that were removed to free their bytes.
 
     The other fields are those of `RunRecord`.
     """
@@ -81,6 +82,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     journal_bytes: int
     journal_seq: int
     removed_steps: dict[str, int]
+    dropped_versions: list[str]
     ingested_files: list[ManifestFile]
     step_states: list[StepRecord]
 
@@ -111,6 +113,7 @@ def snapshot_record(run: RunRecord, *, journal_bytes: int) -> Manifest:
         journal_bytes=journal_bytes,
         journal_seq=run.seq,
         removed_steps=dict(run.removed),
+        dropped_versions=sorted(run.dropped),
         ingested_files=[
             ManifestFile(active_path=active[name], **msgspec.structs.asdict(file))
             for name, file in run.files.items()
@@ -163,6 +166,7 @@ def restore_record(manifest: Manifest) -> RunRecord:
         files={file.name: _without_active_path(file) for file in manifest.ingested_files},
         steps={record.step_id: record for record in manifest.step_states},
         removed=dict(manifest.removed_steps),
+        dropped=set(manifest.dropped_versions),
         detail=manifest.detail,
         seq=manifest.journal_seq,
         finished_at=manifest.finished_at,

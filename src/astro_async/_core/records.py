@@ -25,6 +25,7 @@ from astro_async._core.events import (
     StepRetrying,
     StepSkipped,
     StepStarted,
+    VersionsDropped,
     VersionWritten,
     kind_of,
 )
@@ -102,6 +103,7 @@ class RunRecord(msgspec.Struct):
         files: Ingested files by name.
         steps: Step records by id, in serial order.
         removed: Attempts of steps that the pipeline no longer has.
+        dropped: Versions that were removed to free their bytes, though records name them.
         detail: Why the last invocation ended as it did.
         seq: Number of the last event.
         finished_at: When the last invocation ended.
@@ -118,6 +120,7 @@ class RunRecord(msgspec.Struct):
     files: dict[str, IngestedFile] = {}
     steps: dict[str, StepRecord] = {}
     removed: dict[str, int] = {}
+    dropped: set[str] = set()
     detail: str | None = None
     seq: int = 0
     finished_at: str | None = None
@@ -234,6 +237,8 @@ def _fold_run(run: RunRecord, event: AnyEvent) -> None:
         case RunFinished():
             run.status = next_run_status("run_finished", run.status, event.status, run.run_id)
             run.detail, run.finished_at = event.detail, event.time
+        case VersionsDropped():
+            run.dropped.update(event.paths)
         case _:
             raise JournalError(f"{kind_of(event)} without a step, or twice")
 

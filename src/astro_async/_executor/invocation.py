@@ -14,9 +14,9 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from astro_async._core.events import RunPlanned
+from astro_async._core.events import RunPlanned, VersionsDropped
 from astro_async._core.graph import Graph
-from astro_async._core.lineage import Plan, plan_run
+from astro_async._core.lineage import Plan, droppable_versions, plan_run
 from astro_async._core.names import RunId
 from astro_async._core.records import RunRecord
 from astro_async._core.reducer import Scheduler
@@ -32,7 +32,7 @@ from astro_async.context import RunContext
 from astro_async.exceptions import PipelineError, RunRefusedError
 from astro_async.pipeline import Pipeline
 
-__all__ = ["Invocation", "RunOptions", "Services", "invoke", "utc_now"]
+__all__ = ["Invocation", "Invoker", "RunOptions", "Services", "utc_now"]
 
 
 def utc_now() -> datetime:
@@ -87,112 +87,142 @@ class Invocation:
     hung: tuple[str, ...]
 
 
-async def invoke(
-    pipeline: Pipeline,
-    *,
-    pipeline_dir: str,
-    run_id: RunId,
-    options: RunOptions,
-    services: Services,
-    broadcast: Broadcast,
-    logger: logging.Logger,
-    subscribers: Sequence[Subscriber] = (),
-    stop: StopSwitch | None = None,
-) -> Invocation:
-    """Run what a run has to do, and return how it stands then.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invoker:
+    """Brings a pipeline, the operator's wishes and the world together for one invocation.
 
-    Raises:
-        PipelineError: The pipeline or the options make no sense.
-        RunRefusedError: The run is completed and nothing gives it anything to do.
-        RunLockedError: Another invocation is on this run.
-        RunNotFoundError: There is no such run.
-        StorageError: The disk refused; the last good records stand.
+    Attributes:
+        pipeline: The pipeline as it is now.
+        pipeline_dir: Absolute; runs are kept under its `.working/`.
+        options: What the operator says.
+        services: What is used of the world.
+        broadcast: Tells the events.
+        logger: The run's logger; the run's log is attached to it meanwhile.
+        subscribers: Told every event, in worker threads.
+        stop: Lets the owner stop the run gently.
     """
-    jobs = pipeline.default_jobs() if options.jobs is None else options.jobs
-    if jobs < 1:
-        raise PipelineError(f"jobs is {jobs}: it must be 1 or more")
-    now = format_time(services.clock())
-    open_store = functools.partial(RunStore.open, pipeline_dir, run_id, disk=services.disk, now=now)
-    store = await anyio.to_thread.run_sync(open_store)
-    try:
-        logger.addHandler(store.log)
-        graph = pipeline.graph(store.record.files)
-        plan = plan_run(graph, store.record, rerun=options.rerun)
-        _refuse_if_done(store.record, plan)
-        notices = [*store.notices, *_describe_stale(plan)]
-        for notice in notices:
-            logger.warning("%s", notice)
-        event = _plan_event(store.record, graph, plan, options, jobs, now)
+
+    pipeline: Pipeline
+    pipeline_dir: str
+    options: RunOptions
+    services: Services
+    broadcast: Broadcast
+    logger: logging.Logger
+    subscribers: Sequence[Subscriber] = ()
+    stop: StopSwitch = field(default_factory=StopSwitch)
+
+    async def invoke(self, run_id: RunId) -> Invocation:
+        """Run what a run has to do, and return how it stands then.
+
+        Raises:
+            PipelineError: The pipeline or the options make no sense.
+            RunRefusedError: The run is completed and nothing gives it anything to do.
+            RunLockedError: Another invocation is on this run.
+            RunNotFoundError: There is no such run.
+            StorageError: The disk refused; the last good records stand.
+        """
+        jobs = self._jobs()
+        now = format_time(self.services.clock())
+        open_store = functools.partial(
+            RunStore.open, self.pipeline_dir, run_id, disk=self.services.disk, now=now
+        )
+        store = await anyio.to_thread.run_sync(open_store)
+        try:
+            self.logger.addHandler(store.log)
+            graph = self.pipeline.graph(store.record.files)
+            plan = plan_run(graph, store.record, rerun=self.options.rerun)
+            _refuse_if_done(store.record, plan)
+            notices = [*store.notices, *_describe_stale(plan)]
+            for notice in notices:
+                self.logger.warning("%s", notice)
+            store.notices.clear()
+            title = f"{now} run {run_id}, {len(plan.again)} of {len(graph.nodes)} steps, jobs {jobs}"
+            store.log.start_invocation(title)
+            event = _plan_event(store.record, graph, plan, self.options, jobs, now)
+            hung = await self._tell_and_run(store, graph, plan, event)
+            return Invocation(store.record, plan, (*notices, *store.notices), tuple(hung))
+        finally:
+            self.logger.removeHandler(store.log)
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(store.close)
+
+    def _jobs(self) -> int:
+        jobs = self.pipeline.default_jobs() if self.options.jobs is None else self.options.jobs
+        if jobs < 1:
+            raise PipelineError(f"jobs is {jobs}: it must be 1 or more")
+        return jobs
+
+    async def _tell_and_run(
+        self, store: RunStore, graph: Graph, plan: Plan, event: RunPlanned
+    ) -> Sequence[str]:
+        """Commit the plan and run it, with the subscribers listening; return the steps that hang."""
+        failure: Exception | None = None
+        hung: Sequence[str] = ()
         async with anyio.create_task_group() as group:
             done = anyio.Event()
-            for subscriber in subscribers:
-                group.start_soon(broadcast.serve, subscriber, broadcast.open(), done)
-            store.log.start_invocation(
-                f"{now} run {run_id}, {len(plan.again)} of {len(graph.nodes)} steps, jobs {jobs}"
-            )
-            await anyio.to_thread.run_sync(store.commit_plan, event, plan)
-            broadcast.publish([event])
+            for subscriber in self.subscribers:
+                group.start_soon(self.broadcast.serve, subscriber, self.broadcast.open(), done)
             try:
-                coordinator = await _coordinate(
-                    pipeline, pipeline_dir, graph, store, options, jobs, services, broadcast, logger, stop
-                )
+                await anyio.to_thread.run_sync(store.commit_plan, event, plan)
+                self.broadcast.publish([event])
+                hung = await self._coordinate(store, graph, event.jobs)
+                if store.record.status is RunStatus.COMPLETED and not self.pipeline.keep_versions:
+                    await self._drop_versions(store)
+            except Exception as error:
+                # Raised as it is, below: a task group would wrap it.
+                failure = error
             finally:
-                broadcast.close()
+                self.broadcast.close()
                 done.set()
-        return Invocation(
-            store.record, plan, tuple(store.notices + notices[len(store.notices) :]), tuple(coordinator.hung)
+        if failure is not None:
+            raise failure
+        return hung
+
+    async def _coordinate(self, store: RunStore, graph: Graph, jobs: int) -> Sequence[str]:
+        outbox: Outbox[Message] = Outbox()
+
+        def report_progress(step_id: str, fraction: float) -> None:
+            if self.broadcast.has_readers:
+                outbox.put((step_id, fraction))
+
+        context = RunContext(
+            run_id=store.record.run_id,
+            run_date=date.fromisoformat(store.record.run_date),
+            run_directory=store.directory,
+            pipeline_dir=self.pipeline_dir,
+            params=dict(store.record.params),
+            logger=self.logger,
+            report_progress=report_progress,
         )
-    finally:
-        logger.removeHandler(store.log)
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(store.close)
+        keep_going, limits = self.options.keep_going, self.pipeline.limits
+        coordinator = Coordinator(
+            steps=self.pipeline.steps,
+            scheduler=Scheduler(graph, store.record, jobs=jobs, keep_going=keep_going, limits=limits),
+            store=store,
+            resources=RunResources(context, self.services.disk, store.publisher.publish),
+            outbox=outbox,
+            broadcast=self.broadcast,
+            jobs=jobs,
+            clock=self.services.clock,
+            stop=self.stop,
+        )
+        try:
+            await coordinator.run()
+        finally:
+            outbox.close()
+        return coordinator.hung
 
-
-async def _coordinate(
-    pipeline: Pipeline,
-    pipeline_dir: str,
-    graph: Graph,
-    store: RunStore,
-    options: RunOptions,
-    jobs: int,
-    services: Services,
-    broadcast: Broadcast,
-    logger: logging.Logger,
-    stop: StopSwitch | None,
-) -> Coordinator:
-    outbox: Outbox[Message] = Outbox()
-
-    def report_progress(step_id: str, fraction: float) -> None:
-        if broadcast.has_readers:
-            outbox.put((step_id, fraction))
-
-    context = RunContext(
-        run_id=store.record.run_id,
-        run_date=date.fromisoformat(store.record.run_date),
-        run_directory=store.directory,
-        pipeline_dir=pipeline_dir,
-        params=dict(store.record.params),
-        logger=logger,
-        report_progress=report_progress,
-    )
-    coordinator = Coordinator(
-        steps=pipeline.steps,
-        scheduler=Scheduler(
-            graph, store.record, jobs=jobs, keep_going=options.keep_going, limits=pipeline.limits
-        ),
-        store=store,
-        resources=RunResources(context, services.disk, store.publisher.publish),
-        outbox=outbox,
-        broadcast=broadcast,
-        jobs=jobs,
-        clock=services.clock,
-        stop=stop or StopSwitch(),
-    )
-    try:
-        await coordinator.run()
-    finally:
-        outbox.close()
-    return coordinator
+    async def _drop_versions(self, store: RunStore) -> None:
+        versions = droppable_versions(store.record)
+        if versions:
+            event = VersionsDropped(
+                seq=store.record.seq + 1,
+                time=format_time(self.services.clock()),
+                run_id=store.record.run_id,
+                paths=[version.path for version in versions],
+                size_bytes=sum(version.size_bytes for version in versions),
+            )
+            await anyio.to_thread.run_sync(store.drop_versions, event)
 
 
 def _refuse_if_done(run: RunRecord, plan: Plan) -> None:

@@ -109,14 +109,15 @@ class Publisher:
         self.unsynced.append(target)
         return VersionWritten(path, staged.rows, staged.columns, staged.size_bytes)
 
-    def link_step(self, step_id: str, flow: FileFlow) -> None:
+    def link_step(self, step_id: str, flow: FileFlow, *, has_snapshot: bool = True) -> None:
         """Make the links that a step's record implies: its snapshot, and the names given with `save_to`.
 
         Raises:
             StepError: A name leads out of the run directory.
             StorageError: The disk refuses.
         """
-        if flow.parts or (flow.published is not None and flow.published.path != flow.read):
+        wrote = flow.parts or (flow.published is not None and flow.published.path != flow.read)
+        if wrote and has_snapshot:
             self._link(flow.read, layout.snapshot_link(step_id, flow.name))
         for saved in flow.saved:
             self._link(saved.path, saved.name)

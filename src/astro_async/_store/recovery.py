@@ -21,9 +21,11 @@ def remove_litter(directory: str, run: RunRecord, disk: Disk) -> None:
         StorageError: The disk refuses.
     """
     disk.remove_tree(f"{directory}/staging")
-    named = named_by(run)
+    named = named_by(run) - run.dropped
     for step_id, record in run.steps.items():
-        named.update(snapshot_link(step_id, flow.name) for flow in record.files)
+        named.update(
+            snapshot_link(step_id, flow.name) for flow in record.files if flow.read not in run.dropped
+        )
     for path in _files_below(directory):
         if path not in named:
             disk.remove(f"{directory}/{path}")
@@ -34,7 +36,7 @@ def restore_links(run: RunRecord, publisher: Publisher) -> None:
     """Make the links that the records imply; a dead process may have left them out or half done."""
     for step_id, record in run.steps.items():
         for flow in record.files:
-            publisher.link_step(step_id, flow)
+            publisher.link_step(step_id, flow, has_snapshot=flow.read not in run.dropped)
 
 
 def _files_below(directory: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from astro_async._core.events import AnyEvent, RunPlanned
+from astro_async._core.events import AnyEvent, RunPlanned, VersionsDropped
 from astro_async._core.lineage import Plan, active_versions, forgotten_paths
 from astro_async._core.manifest import Manifest, dump_manifest, snapshot_record
 from astro_async._core.names import RunId
@@ -183,6 +183,24 @@ class RunStore:
             notice = f"statistics are incomplete: {error}"
             if notice not in self.notices:
                 self.notices.append(notice)
+
+    def drop_versions(self, event: VersionsDropped) -> None:
+        """Make it durable that versions are dropped, then remove them and their snapshots. Blocks.
+
+        Raises:
+            StorageError: The disk refuses. What is left is litter then, and removed another time.
+        """
+        self.append([event])
+        fold(self.record, event)
+        self.write_checkpoint(self.take_checkpoint())
+        dropped = set(event.paths)
+        for step_id, record in self.record.steps.items():
+            for flow in record.files:
+                if flow.read in dropped:
+                    self.disk.remove(f"{self.directory}/{layout.snapshot_link(step_id, flow.name)}")
+                    self.disk.remove_directory(f"{self.directory}/snapshots/{step_id}")
+        for path in event.paths:
+            self.disk.remove(f"{self.directory}/{path}")
 
     def finish(self) -> None:
         """Make `current/` name the last version of each file, and clear up. Blocks.
