@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -142,8 +143,10 @@ class StatisticsRecorder:
             subject: Default: the step; for scope `run`, the run. A file's ingest name for scope `file`.
 
         Raises:
-            ValueError: The scope is none of the three, or a file is not named.
+            ValueError: The scope is none of the three, a file is not named, or the number is not finite.
         """
+        if not math.isfinite(value):
+            raise ValueError(f"{action}: {value!r} is not a finite number")
         if scope not in ("run", "file", "step"):
             raise ValueError(f"scope is 'run', 'file' or 'step', not {scope!r}")
         if subject is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 from astro_async._core.commands import BlockStep, StartStep
 from astro_async._core.events import (
@@ -54,7 +55,7 @@ class MemoryRun:
             self.contents[version.path] = ("ingested", name)
         self._note(RunIngested(**self._envelope()))
 
-    def _envelope(self, step_id: str | None = None, attempt: int | None = None) -> dict[str, object]:
+    def _envelope(self, step_id: str | None = None, attempt: int | None = None) -> dict[str, Any]:
         return {
             "seq": self.record.seq + 1,
             "time": TIME,

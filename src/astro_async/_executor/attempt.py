@@ -87,6 +87,8 @@ class RunResources:
     publish: Callable[[str, int, Iterable[FileOutput]], tuple[FileFlow, ...]]
 
 
+_MAX_DETAIL: Final = 2000
+
 _NOTHING: Final = StepOutput([])
 _NO_FILES: Final = StepFiles((), ())
 
@@ -270,8 +272,11 @@ def fail_attempt(
 
 
 def describe_error(error: BaseException) -> str:
-    """Return an error in one line: the text of our own, type and text of others."""
-    text = " ".join(str(error).split())
+    """Return an error in one line, cut at 2,000 characters: the text of our own, type and text of others."""
+    # What is no valid text, such as a file name in another encoding, is escaped: it goes into the journal.
+    text = " ".join(str(error).split()).encode("utf-8", "backslashreplace").decode()
+    if len(text) > _MAX_DETAIL:
+        text = f"{text[:_MAX_DETAIL]}…"
     if isinstance(error, AstroError):
         return text
     if isinstance(error, TimeoutError) and text:

@@ -18,7 +18,7 @@ from astro_async._core.events import AnyEvent, FileIngested, RunCreated, RunInge
 from astro_async._core.records import RunRecord
 from astro_async._core.selection import has_something_to_do
 from astro_async._executor.coordinator import format_time
-from astro_async._executor.invocation import Services
+from astro_async._executor.invocation import Services, check_params
 from astro_async._frames.columns import refuse_reserved
 from astro_async._frames.csv_convert import convert_csv
 from astro_async._frames.parquet import WrittenFrame, write_frame
@@ -47,11 +47,13 @@ async def ingest_source(
     """Ingest a source directory into a new run: all of it, or nothing.
 
     Raises:
+        PipelineError: The pipeline or the parameters make no sense.
         IngestError: The directory or one of its files is not what the pipeline expects.
         RunRefusedError: The pipeline is serial and an earlier run is incomplete.
         RunLockedError: The pipeline is serial and another ingest is under way.
         StorageError: The disk refused.
     """
+    check_params(params)
     specs = pipeline.file_specs()
     now = services.clock()
     is_serial = ExecutionMode(pipeline.execution_mode) is ExecutionMode.SERIAL
@@ -221,7 +223,7 @@ def _first_events(
             time=now,
             run_id=store.run_id,
             pipeline_name=pipeline.name,
-            source_directory=os.path.abspath(source),
+            source_directory=os.fsencode(os.path.abspath(source)).decode("utf-8", "backslashreplace"),
             run_date=run_date,
             params=dict(params),
         )
@@ -234,7 +236,7 @@ def _first_events(
                 time=now,
                 run_id=store.run_id,
                 name=name,
-                source_path=path,
+                source_path=os.fsencode(path).decode("utf-8", "backslashreplace"),
                 source_size_bytes=os.stat(path).st_size,
                 version=VersionWritten(ingested_path(name), frame.rows, frame.columns, frame.size_bytes),
             )

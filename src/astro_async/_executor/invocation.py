@@ -13,6 +13,7 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from astro_async._core.events import RunPlanned, VersionsDropped
 from astro_async._core.graph import Graph
@@ -32,7 +33,7 @@ from astro_async.context import RunContext
 from astro_async.exceptions import PipelineError, RunRefusedError
 from astro_async.pipeline import Pipeline
 
-__all__ = ["Invocation", "Invoker", "RunOptions", "Services", "utc_now"]
+__all__ = ["Invocation", "Invoker", "RunOptions", "Services", "check_params", "utc_now"]
 
 
 def utc_now() -> datetime:
@@ -122,6 +123,7 @@ class Invoker:
             StorageError: The disk refused; the last good records stand.
         """
         jobs = self._jobs()
+        check_params(self.options.params or {})
         now = format_time(self.services.clock())
         open_store = functools.partial(
             RunStore.open, self.pipeline_dir, run_id, disk=self.services.disk, now=now
@@ -223,6 +225,18 @@ class Invoker:
                 size_bytes=sum(version.size_bytes for version in versions),
             )
             await anyio.to_thread.run_sync(store.drop_versions, event)
+
+
+def check_params(params: Mapping[str, Any]) -> None:
+    """Refuse parameters that cannot be recorded.
+
+    Raises:
+        PipelineError: A name is no text, or a value has no JSON form.
+    """
+    try:
+        msgspec.json.encode(dict(params))
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        raise PipelineError(f"params cannot be recorded as JSON: {error}") from None
 
 
 def _refuse_if_done(run: RunRecord, plan: Plan) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import shutil
 import threading
@@ -15,11 +16,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from astro_async.exceptions import StorageError
-
-try:
-    import fcntl
-except ImportError:  # pragma: no cover - not on this platform
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["Disk", "storage_errors"]
 
@@ -199,11 +195,8 @@ def _write_all(descriptor: int, content: bytes) -> None:
 
 def _copy(path: str, name: str) -> None:
     with open(path, "rb") as source, open(name, "xb") as target:
-        if fcntl is not None:
-            try:
-                fcntl.ioctl(target.fileno(), _FICLONE, source.fileno())
-            except OSError:
-                shutil.copyfileobj(source, target, 1 << 20)
-        else:  # pragma: no cover - not on this platform
+        try:
+            fcntl.ioctl(target.fileno(), _FICLONE, source.fileno())
+        except OSError:
             shutil.copyfileobj(source, target, 1 << 20)
     os.chmod(name, PUBLISHED_MODE)
