@@ -312,7 +312,13 @@ class Quarantine:
     def _add_judged(
         self, file: AstroFile, staged: StagedFile, positions: pl.DataFrame | None, counts: dict[str, int]
     ) -> None:
-        sidecar = None if positions is None else file.stage(positions, needs_write=True)
+        sidecar = None
+        if positions is not None:
+            if file.output.snapshot_rows is not None:
+                # Rows were left out of what the step was given: count as the snapshot does.
+                rows = load_frame(file.output.snapshot_rows).get_column(ROW_COLUMN)
+                positions = rows.gather(positions.get_column(ROW_COLUMN)).to_frame()
+            sidecar = file.stage(positions, needs_write=True)
         self._add(file, StagedPart(staged, sidecar), counts)
 
     def _are_input_positions(
@@ -322,7 +328,7 @@ class Quarantine:
 
         They are if the frame is that file, whole and in order: then the same rows stand at those places.
         """
-        if height != file.output.rows_in:
+        if height != file.output.rows_given:
             return False
         wanted = positions.with_columns(pl.col(ROW_COLUMN).cast(pl.UInt32))
         there = (

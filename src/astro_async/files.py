@@ -83,14 +83,14 @@ class AstroFile:
         name: Its ingest name.
     """
 
-    __slots__ = ("_closed", "_current", "_output", "_rows", "_staging", "name", "spec")
+    __slots__ = ("_closed", "_current", "_given", "_output", "_rows", "_staging", "name", "spec")
 
     def __init__(self, spec: AstroFileSpec, output: FileOutput, path: str, staging: Staging) -> None:
         self.spec = spec
         self.name = output.name
         self._output = output
-        self._current = path
-        self._rows = output.rows_in
+        self._given = self._current = path
+        self._rows = output.rows_given
         self._staging = staging
         self._closed = False
 
@@ -226,12 +226,12 @@ class AstroFile:
         return self._output
 
     def input_schema(self) -> pl.Schema:
-        """Return the schema of the version that the step was given. For the package itself."""
-        return read_schema(self._input_path())
+        """Return the schema of what the step was given. For the package itself."""
+        return read_schema(self._given)
 
     def scan_input(self) -> pl.LazyFrame:
-        """Return a plan over the version that the step was given. For the package itself."""
-        return scan_frame(self._input_path())
+        """Return a plan over what the step was given. For the package itself."""
+        return scan_frame(self._given)
 
     def stage(self, frame: pl.DataFrame | pl.LazyFrame, *, needs_write: bool) -> StagedFile:
         """Write a frame to the staging folder. For the package itself."""
@@ -249,9 +249,6 @@ class AstroFile:
     def close(self) -> None:
         """Refuse whatever a thread that outlives its step still tries to write. For the package itself."""
         self._closed = True
-
-    def _input_path(self) -> str:
-        return f"{self._staging.run_directory}/{self._output.read}"
 
     def _check_open(self, *, needs_write: bool) -> None:
         if self._closed:

@@ -83,11 +83,11 @@ def _delivered(files: StepFiles) -> list[AstroFile]:
 
 def _settle(file: AstroFile, good: StagedFile, *, set_aside: int) -> None:
     output: FileOutput = file.output
-    if good.rows + set_aside != output.rows_in:
+    if good.rows + set_aside != output.rows_given:
         raise ConservationError(
-            f"file {file.name!r}: {output.rows_in} rows in, but {good.rows} out and {set_aside} set aside"
+            f"file {file.name!r}: {output.rows_given} rows in, but {good.rows} out and {set_aside} set aside"
         )
-    if set_aside:
+    if set_aside or output.patched is not None:
         file.activate(good)
     else:
         output.keeps_version = True

@@ -19,6 +19,7 @@ __all__ = [
     "FileFlow",
     "FileIngested",
     "PartWritten",
+    "RowsPatched",
     "RunCreated",
     "RunFinished",
     "RunIngested",
@@ -98,6 +99,7 @@ class FileFlow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         published: The version that it published. A check that sets nothing aside publishes the version
             that it was given, so that it is judged again when its input changes.
         parts: Quarantine parts in numeric order.
+        rows_discarded: Rows left out because an operator said so.
         rows_filtered: Rows removed on purpose; None if the step is no filter.
         filtered: The file that keeps them, if there are any, relative to the run directory.
         saved: Names given with `save_to`.
@@ -111,6 +113,7 @@ class FileFlow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     rows_quarantined: int
     published: VersionWritten | None
     parts: tuple[PartWritten, ...] = ()
+    rows_discarded: int = 0
     rows_filtered: int | None = None
     filtered: str | None = None
     saved: tuple[SavedFile, ...] = ()
@@ -235,6 +238,24 @@ class RunFinished(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False
     detail: str | None = None
 
 
+class RowsPatched(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="rows_patched"):
+    """An operator decided about rows that a step had set aside; the step gets them so when it runs again.
+
+    Attributes:
+        file: The file that the rows belong to; `step_id` is the step.
+        path: The patch, relative to the run directory.
+        rows: How many rows it decides about.
+        discarded: How many of them are left out.
+        because: Why, in the operator's words.
+    """
+
+    file: str
+    path: str
+    rows: int
+    discarded: int
+    because: str | None = None
+
+
 class VersionsDropped(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="versions_dropped"):
     """Versions that are not the last of their file are about to be removed, to free their bytes.
 
@@ -270,6 +291,7 @@ AnyEvent = (
     | StepInterrupted
     | RunFinished
     | VersionsDropped
+    | RowsPatched
 )
 
 _ENCODER: Final = msgspec.json.Encoder()

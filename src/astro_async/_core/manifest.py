@@ -14,7 +14,7 @@ import msgspec
 
 from astro_async._core.lineage import active_versions
 from astro_async._core.names import RunId
-from astro_async._core.records import IngestedFile, RunRecord, StepRecord
+from astro_async._core.records import IngestedFile, Patch, RunRecord, StepRecord
 from astro_async._core.selection import RunSummary
 from astro_async._core.status import RunStatus
 from astro_async.exceptions import JournalError
@@ -83,6 +83,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     journal_seq: int
     removed_steps: dict[str, int]
     dropped_versions: list[str]
+    patches: list[Patch]
     ingested_files: list[ManifestFile]
     step_states: list[StepRecord]
 
@@ -114,6 +115,7 @@ def snapshot_record(run: RunRecord, *, journal_bytes: int) -> Manifest:
         journal_seq=run.seq,
         removed_steps=dict(run.removed),
         dropped_versions=sorted(run.dropped),
+        patches=list(run.patches),
         ingested_files=[
             ManifestFile(active_path=active[name], **msgspec.structs.asdict(file))
             for name, file in run.files.items()
@@ -167,6 +169,7 @@ def restore_record(manifest: Manifest) -> RunRecord:
         steps={record.step_id: record for record in manifest.step_states},
         removed=dict(manifest.removed_steps),
         dropped=set(manifest.dropped_versions),
+        patches=list(manifest.patches),
         detail=manifest.detail,
         seq=manifest.journal_seq,
         finished_at=manifest.finished_at,

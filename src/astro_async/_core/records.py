@@ -15,6 +15,7 @@ from astro_async._core.events import (
     AnyEvent,
     FileFlow,
     FileIngested,
+    RowsPatched,
     RunCreated,
     RunFinished,
     RunIngested,
@@ -33,7 +34,7 @@ from astro_async._core.names import RunId
 from astro_async._core.status import RunStatus, StepStatus, next_run_status, next_step_status
 from astro_async.exceptions import IllegalTransitionError, JournalError
 
-__all__ = ["IngestedFile", "RunRecord", "StepRecord", "fold", "start_record", "written_paths"]
+__all__ = ["IngestedFile", "Patch", "RunRecord", "StepRecord", "fold", "start_record", "written_paths"]
 
 
 class IngestedFile(msgspec.Struct, frozen=True):
@@ -88,6 +89,28 @@ class StepRecord(msgspec.Struct, frozen=True, gc=False):
         return {flow.name: flow.published.path for flow in self.files if flow.published is not None}
 
 
+class Patch(msgspec.Struct, frozen=True):
+    """What an operator decided about rows of a step's input; see `RowsPatched`.
+
+    Attributes:
+        step_id: The step that is given the rows so.
+        file: The file they belong to.
+        path: The patch, relative to the run directory.
+        rows: How many rows it decides about.
+        discarded: How many of them are left out.
+        because: Why, in the operator's words.
+        recorded_at: When.
+    """
+
+    step_id: str
+    file: str
+    path: str
+    rows: int
+    discarded: int
+    because: str | None
+    recorded_at: str
+
+
 class RunRecord(msgspec.Struct):
     """The state of one run.
 
@@ -103,6 +126,7 @@ class RunRecord(msgspec.Struct):
         files: Ingested files by name.
         steps: Step records by id, in serial order.
         removed: Attempts of steps that the pipeline no longer has.
+        patches: Decisions about single rows, in the order in which they apply.
         dropped: Versions that were removed to free their bytes, though records name them.
         detail: Why the last invocation ended as it did.
         seq: Number of the last event.
@@ -120,6 +144,7 @@ class RunRecord(msgspec.Struct):
     files: dict[str, IngestedFile] = {}
     steps: dict[str, StepRecord] = {}
     removed: dict[str, int] = {}
+    patches: list[Patch] = []
     dropped: set[str] = set()
     detail: str | None = None
     seq: int = 0
@@ -129,6 +154,8 @@ class RunRecord(msgspec.Struct):
         """Yield the path of every data file that a record names; some more than once."""
         for file in self.files.values():
             yield file.parquet_path
+        for patch in self.patches:
+            yield patch.path
         for record in self.steps.values():
             for flow in record.files:
                 yield flow.read
@@ -182,7 +209,9 @@ def fold(run: RunRecord, event: AnyEvent) -> None:
         raise JournalError(
             f"event {event.seq} of run {event.run_id} cannot follow event {run.seq} of run {run.run_id}"
         )
-    if event.step_id is not None:
+    if isinstance(event, RowsPatched):
+        run.patches.append(_patch(event))
+    elif event.step_id is not None:
         _fold_step(run, event)
     else:
         _fold_run(run, event)
@@ -256,6 +285,18 @@ def _fold_plan(run: RunRecord, event: RunPlanned) -> None:
             run.steps[step_id] = StepRecord(step_id, attempt=attempt)
     if event.order:
         run.steps = {step_id: run.steps[step_id] for step_id in event.order}
+
+
+def _patch(event: RowsPatched) -> Patch:
+    return Patch(
+        step_id=str(event.step_id),
+        file=event.file,
+        path=event.path,
+        rows=event.rows,
+        discarded=event.discarded,
+        because=event.because,
+        recorded_at=event.time,
+    )
 
 
 def _ingested(event: FileIngested) -> IngestedFile:

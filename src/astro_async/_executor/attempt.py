@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Final
 
@@ -18,6 +18,7 @@ import anyio.to_thread
 
 from astro_async._core.events import FileFlow, StatRecorded
 from astro_async._core.status import StepStatus
+from astro_async._executor.desk import stage_patched
 from astro_async._store.atomic import Disk
 from astro_async._store.staging import FileOutput, Staging, StepOutput
 from astro_async.context import RunContext, StepContext
@@ -80,11 +81,13 @@ class RunResources:
         context: What step code may know of the run.
         disk: The seam.
         publish: Gives what an attempt of a step wrote its final names.
+        patches: By step and file, the absolute paths of the patches to apply, in order.
     """
 
     context: RunContext
     disk: Disk
     publish: Callable[[str, int, Iterable[FileOutput]], tuple[FileFlow, ...]]
+    patches: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
 
 
 _MAX_DETAIL: Final = 2000
@@ -159,7 +162,11 @@ class Attempt:
             return None
         output = FileOutput(spec.ingest_name, given.path, given.rows)
         self.output.files.append(output)
-        return AstroFile(spec, output, f"{self.staging.run_directory}/{given.path}", self.staging)
+        path = f"{self.staging.run_directory}/{given.path}"
+        patches = self.resources.patches.get((self.step.step_id, spec.ingest_name))
+        if patches:
+            path = stage_patched(output, path, patches, self.staging)
+        return AstroFile(spec, output, path, self.staging)
 
     def begin(self) -> bool:
         """Decide, once, whether a worker begins this attempt or the coordinator takes it back."""
@@ -222,6 +229,10 @@ def settle_attempt(attempt: Attempt, started: float) -> Outcome:
     is_claimed = False
     try:
         attempt.close()
+        for file in attempt.files:
+            # What an operator decided lands, whether or not the step saves.
+            if file is not None and not file.spec.readonly and file.output.version is None:
+                file.output.version = file.output.patched
         excess = _over_limit(attempt)
         if excess is not None:
             # Its parts are kept to read; nothing else of it is.

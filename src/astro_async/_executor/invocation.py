@@ -201,7 +201,7 @@ class Invoker:
             steps=self.pipeline.steps,
             scheduler=Scheduler(graph, store.record, jobs=jobs, keep_going=keep_going, limits=limits),
             store=store,
-            resources=RunResources(context, self.services.disk, store.publisher.publish),
+            resources=RunResources(context, self.services.disk, store.publisher.publish, store.patches()),
             outbox=outbox,
             broadcast=self.broadcast,
             jobs=jobs,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from time import perf_counter
@@ -51,6 +51,7 @@ class _Task:
     step_id: str
     attempt: int
     inputs: Mapping[str, FileInput | None]
+    patches: Mapping[tuple[str, str], Sequence[str]]
     pickled_step: bytes | None
 
 
@@ -98,6 +99,7 @@ def _describe_task(attempt: Attempt) -> _Task:
         step_id=attempt.step.step_id,
         attempt=attempt.number,
         inputs=dict(attempt.inputs),
+        patches=dict(attempt.resources.patches),
         pickled_step=pickled,
     )
 
@@ -125,7 +127,7 @@ def _run_task(task: _Task) -> StepOutput:
         lambda _step_id, _fraction: None,
     )
     # What the child writes stays in the staging folder; the parent publishes.
-    resources = RunResources(context, Disk(), lambda *_: ())
+    resources = RunResources(context, Disk(), lambda *_: (), task.patches)
     attempt = Attempt(0, _find_step(task), task.attempt, task.inputs, resources)
     try:
         attempt.step.fn(attempt.open(), attempt.files)

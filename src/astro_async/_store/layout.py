@@ -17,6 +17,7 @@ pipeline_dir/
     snapshots/{step_id}/{ingest_name}.parquet                link to the version the step was given
     quarantine/{step_id}/{ingest_name}.part-00001.parquet    (beside it ….rows: positions in the snapshot)
     filtered/{step_id}/{ingest_name}.parquet                 rows that a filter removed
+    patches/{step_id}/{ingest_name}.{n}.parquet              what operators decided about single rows
     staging/{step_id}.{attempt}/…                            what a running attempt has written so far
 ```
 
@@ -41,6 +42,7 @@ __all__ = [
     "log_path",
     "manifest_path",
     "part_path",
+    "patch_path",
     "positions_path",
     "quarantine_directory",
     "run_directory",
@@ -53,7 +55,7 @@ __all__ = [
 ]
 
 # Folders whose files are all named by records, derived from them, or litter.
-OWNED_FOLDERS: Final = ("versions", "quarantine", "filtered", "snapshots")
+OWNED_FOLDERS: Final = ("versions", "quarantine", "filtered", "snapshots", "patches")
 
 
 def working_directory(pipeline_dir: str) -> str:
@@ -139,6 +141,11 @@ def positions_path(part: str) -> str:
 def filtered_path(step_id: str, name: str) -> str:
     """Return the relative path of the rows that a filter removed."""
     return f"filtered/{step_id}/{name}.parquet"
+
+
+def patch_path(step_id: str, name: str, number: int) -> str:
+    """Return the relative path of a patch."""
+    return f"patches/{step_id}/{name}.{number}.parquet"
 
 
 def staging_directory(step_id: str, attempt: int) -> str:

@@ -151,6 +151,7 @@ def _flow(
         rows_quarantined=sum(part.rows for part in parts),
         published=published,
         parts=parts,
+        rows_discarded=output.rows_in - output.rows_given,
         rows_filtered=output.rows_filtered,
         filtered=filtered,
         saved=saved,

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from astro_async._core.events import AnyEvent, RunPlanned, VersionsDropped
+from astro_async._core.events import AnyEvent, RowsPatched, RunPlanned, VersionsDropped
 from astro_async._core.lineage import Plan, active_versions, forgotten_paths
 from astro_async._core.manifest import Manifest, dump_manifest, snapshot_record
 from astro_async._core.names import RunId
@@ -23,6 +23,7 @@ from astro_async._store.lock import HeldLock, acquire_lock
 from astro_async._store.log import RunLog
 from astro_async._store.publish import Publisher
 from astro_async._store.recovery import remove_litter, restore_links
+from astro_async._store.staging import StagedFile
 from astro_async._store.statistics import record_run
 from astro_async.exceptions import StorageError
 
@@ -183,6 +184,36 @@ class RunStore:
             notice = f"statistics are incomplete: {error}"
             if notice not in self.notices:
                 self.notices.append(notice)
+
+    def patches(self) -> dict[tuple[str, str], list[str]]:
+        """Return, by step and file, the absolute paths of its patches in the order in which they apply."""
+        found: dict[tuple[str, str], list[str]] = {}
+        for patch in self.record.patches:
+            found.setdefault((patch.step_id, patch.file), []).append(f"{self.directory}/{patch.path}")
+        return found
+
+    def record_patch(self, staged: StagedFile, event: RowsPatched) -> None:
+        """Keep a patch, and make it durable that it applies from now on. Blocks.
+
+        Args:
+            staged: The patch, finished.
+            event: Names it by the path that `next_patch_path` gave.
+
+        Raises:
+            StorageError: The disk refuses; the patch is recorded or it is litter.
+        """
+        target = f"{self.directory}/{event.path}"
+        self.disk.make_directory(os.path.dirname(target))
+        self.disk.publish(staged.path, target)
+        self.publisher.unsynced.append(target)
+        self.append([event])
+        fold(self.record, event)
+        self.write_checkpoint(self.take_checkpoint())
+
+    def next_patch_path(self, step_id: str, name: str) -> str:
+        """Return the relative path of the next patch of a step and file."""
+        count = len(self.patches().get((step_id, name), ()))
+        return layout.patch_path(step_id, name, count + 1)
 
     def drop_versions(self, event: VersionsDropped) -> None:
         """Make it durable that versions are dropped, then remove them and their snapshots. Blocks.

@@ -53,6 +53,8 @@ class FileOutput:
         keeps_version: It vouches for the version it was given: that one is published again, at no cost.
         saved: Names given with `save_to`, with what was written.
         parts: Quarantine parts, in order.
+        patched: What the operator's patches make of the version that was given; None without patches.
+        snapshot_rows: With patches, the position in the snapshot of each row of `patched`.
         filtered: Rows removed by a filter, if there are any.
         rows_filtered: Their number; None if the step is no filter.
         reasons: For each reason, how many rows it applies to.
@@ -65,6 +67,8 @@ class FileOutput:
     keeps_version: bool = False
     saved: dict[str, StagedFile] = field(default_factory=dict)
     parts: list[StagedPart] = field(default_factory=list)
+    patched: StagedFile | None = None
+    snapshot_rows: str | None = None
     filtered: StagedFile | None = None
     rows_filtered: int | None = None
     reasons: dict[str, int] = field(default_factory=dict)
@@ -73,6 +77,11 @@ class FileOutput:
     def rows_quarantined(self) -> int:
         """Rows in all parts."""
         return sum(part.rows.rows for part in self.parts)
+
+    @property
+    def rows_given(self) -> int:
+        """Rows that the step was given: those of the version, less those that are left out."""
+        return self.rows_in if self.patched is None else self.patched.rows
 
     @property
     def is_empty(self) -> bool:
