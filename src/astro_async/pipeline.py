@@ -30,7 +30,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, Final, Literal, TypeVar
 
@@ -114,6 +114,11 @@ class StepDefinition:
     on_quarantine: Literal["block", "continue"]
     max_quarantined: int | None
     max_quarantined_fraction: float | None
+    file_names: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Note the names of the files: asked for at every start, they are kept."""
+        object.__setattr__(self, "file_names", tuple(spec.ingest_name for spec in self.files))
 
 
 class Pipeline:
@@ -381,7 +386,7 @@ class Pipeline:
         return found[0]
 
     def _node(self, step: StepDefinition, specs: Mapping[str, IngestFileSpec], present: set[str]) -> StepNode:
-        names = [spec.ingest_name for spec in step.files]
+        names = step.file_names
         for name in names:
             if name not in specs:
                 raise PipelineError(
@@ -398,12 +403,12 @@ class Pipeline:
                 )
         return StepNode(
             step_id=step.step_id,
-            reads=tuple(spec.ingest_name for spec in step.files if spec.readonly),
-            writes=tuple(spec.ingest_name for spec in step.files if not spec.readonly),
+            reads=tuple([spec.ingest_name for spec in step.files if spec.readonly]),
+            writes=tuple([spec.ingest_name for spec in step.files if not spec.readonly]),
             depends_on=step.depends_on,
             continues=step.on_quarantine == "continue",
-            limits=tuple(dict.fromkeys(step.limits)),
-            skipped=bool(names) and not present.intersection(names),
+            limits=tuple(dict.fromkeys(step.limits)) if step.limits else (),
+            skipped=bool(names) and present.isdisjoint(names),
             # A timeout counts from the start, and a limit is held from the start: these do not queue.
             queueable=not step.is_async
             and step.engine == "thread"

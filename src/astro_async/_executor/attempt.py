@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Final
+from typing import Final, NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -50,8 +50,7 @@ class FileInput:
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """How an attempt ended.
 
     Attributes:
@@ -86,7 +85,7 @@ class RunResources:
 
     context: RunContext
     disk: Disk
-    publish: Callable[[str, int, Iterable[FileOutput]], tuple[FileFlow, ...]]
+    publish: Callable[[str, int, Sequence[FileOutput]], tuple[FileFlow, ...]]
     patches: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
 
 
@@ -152,8 +151,8 @@ class Attempt:
         directory = resources.context.run_directory
         self.staging = Staging(directory, self.step.step_id, self.number, resources.disk)
         self.output = StepOutput([])
-        specs = self.step.files
-        self.files = StepFiles([spec.ingest_name for spec in specs], [self._open(spec) for spec in specs])
+        step = self.step
+        self.files = StepFiles(step.file_names, [self._open(spec) for spec in step.files])
         return StepContext(self.resources.context, self.step.step_id, self.number, self.output, self.files)
 
     def _open(self, spec: AstroFileSpec) -> AstroFile | None:
@@ -252,7 +251,9 @@ def settle_attempt(attempt: Attempt, started: float) -> Outcome:
         status = StepStatus.FAILED
     elif any(flow.parts for flow in flows):
         status = StepStatus.QUARANTINED
-    detail = excess or _count_quarantined(flows)
+    detail = excess
+    if detail is None and status is StepStatus.QUARANTINED:
+        detail = _count_quarantined(flows)
     return Outcome(attempt.position, status, _ms_since(started), detail, flows, tuple(attempt.output.stats))
 
 
@@ -325,13 +326,13 @@ def _over_limit(attempt: Attempt) -> str | None:
     return None
 
 
-def _count_quarantined(flows: tuple[FileFlow, ...]) -> str | None:
+def _count_quarantined(flows: tuple[FileFlow, ...]) -> str:
     counts = [
         f"{flow.rows_quarantined:,} of {flow.rows_in:,} rows of {flow.name!r} quarantined"
         for flow in flows
         if flow.parts
     ]
-    return "; ".join(counts) or None
+    return "; ".join(counts)
 
 
 def _ms_since(started: float) -> float:

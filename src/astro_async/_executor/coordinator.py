@@ -208,8 +208,13 @@ class Coordinator:
 
     def _record_finished(self, outcome: Outcome, *, keeps_slot: bool = False) -> None:
         assert outcome.status is not None
+        record = self._scheduler.record(outcome.position)
         event = StepFinished(
-            **self._envelope(outcome.position),
+            seq=self._run.seq + 1,
+            time=self._now,
+            run_id=self._run.run_id,
+            step_id=record.step_id,
+            attempt=record.attempt,
             status=outcome.status,
             duration_ms=outcome.duration_ms,
             detail=outcome.detail,
@@ -229,7 +234,10 @@ class Coordinator:
 
     def _record(self, event: AnyEvent, *, keeps_slot: bool = False) -> None:
         """Fold a fact, and the facts that follow from it; they reach the journal with the batch."""
-        commands = deque(self._fold(event, keeps_slot=keeps_slot))
+        follows = self._fold(event, keeps_slot=keeps_slot)
+        if not follows:
+            return
+        commands = deque(follows)
         while commands:
             command = commands.popleft()
             if isinstance(command, BlockStep):
@@ -267,8 +275,16 @@ class Coordinator:
             name: None if path is None else self._versions[path]
             for name, path in zip(names, command.inputs, strict=True)
         }
-        self._record(StepStarted(**self._envelope(command.position, command.attempt)))
         step = self._steps[command.position]
+        event = StepStarted(
+            seq=self._run.seq + 1,
+            time=self._now,
+            run_id=self._run.run_id,
+            step_id=step.step_id,
+            attempt=command.attempt,
+        )
+        # Nothing follows from a start.
+        self._fold(event)
         return Attempt(command.position, step, command.attempt, inputs, self._resources)
 
     def _hand_over(self, group: TaskGroup, attempt: Attempt) -> None:
@@ -423,9 +439,9 @@ class Coordinator:
     def _is_threaded(step: StepDefinition) -> bool:
         return not step.is_async and step.engine == "thread"
 
-    def _envelope(self, position: int, attempt: int | None = None) -> dict[str, Any]:
+    def _envelope(self, position: int) -> dict[str, Any]:
         record = self._scheduler.record(position)
-        return self._envelope_of(record.step_id, record.attempt if attempt is None else attempt)
+        return self._envelope_of(record.step_id, record.attempt)
 
     def _envelope_of(self, step_id: str, attempt: int | None = None) -> dict[str, Any]:
         return {

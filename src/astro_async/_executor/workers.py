@@ -6,6 +6,7 @@ costs more than a scheduling decision.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import math
 import socket
@@ -16,6 +17,7 @@ from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
@@ -53,8 +55,13 @@ class Outbox(Generic[T]):
 
     async def wait(self) -> None:
         """Wait until there may be messages."""
+        if self._messages:
+            # Others get their turn, but the poll is saved.
+            await anyio.lowlevel.checkpoint()
+            return
         await anyio.wait_readable(self._receiver)
-        self._receiver.recv(4096)
+        with contextlib.suppress(BlockingIOError):
+            self._receiver.recv(4096)
 
     def take(self) -> list[T]:
         """Return all messages left so far. Only the reader calls this."""

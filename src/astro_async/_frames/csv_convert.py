@@ -1,13 +1,12 @@
 """Convert a CSV file to Parquet, streamed: one fast pass, and closer looks only where that pass trips.
 
-The fast pass lets the CSV reader of Polars parse numbers. Its refusals are not final: values with blanks
-around them, or `1` for true, are read by a second, more lenient pass. What this one refuses is explained.
+The quick pass takes values as programs write them. Its refusals are not final: blanks around a value, `1`
+for true or a time without seconds are read by a lenient pass. What that one refuses is explained.
 Rows that the reader fills up with nulls in silence, because they are short, are found by counting.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -18,10 +17,17 @@ from polars.exceptions import PolarsError
 from astro_async._frames.csv_diagnosis import explain_failure, explain_width, find_short_record, scan_as_text
 from astro_async._frames.csv_dialect import CsvDialect
 from astro_async._frames.csv_layout import CsvLayout, read_layout, refuse_missing_columns
-from astro_async._frames.csv_records import count_separators
+from astro_async._frames.csv_records import count_blank_lines_at_end, count_separators
 from astro_async._frames.csv_text import copy_without_blank_lines, open_as_utf8
-from astro_async._frames.csv_values import check_schema, is_read_natively, is_text, read_strictly
-from astro_async._frames.parquet import WrittenFrame, removing_on_error, scan_frame, write_frame
+from astro_async._frames.csv_values import (
+    check_schema,
+    is_read_natively,
+    is_text,
+    read_leniently,
+    read_quickly,
+    refuse_bad,
+)
+from astro_async._frames.parquet import WrittenFrame, remove_files, scan_frame, write_frame
 
 __all__ = ["convert_csv"]
 
@@ -48,7 +54,7 @@ def convert_csv(
         StorageError: Target or temporary file could not be written.
     """
     wanted = None if schema is None else check_schema(schema)
-    with open_as_utf8(source, dialect=dialect, beside=target) as path, removing_on_error(target):
+    with open_as_utf8(source, dialect=dialect, beside=target) as path:
         utf8 = dialect if path == source else replace(dialect, encoding="utf-8")
         layout = read_layout(path, source, utf8, wanted)
         if wanted is None:
@@ -70,32 +76,45 @@ class _Conversion:
 
     def run(self) -> WrittenFrame:
         written, tail_nulls = self._write(self.path, self.layout)
-        if not tail_nulls or not self._may_have_short_records(written.rows):
-            return written
-        short, has_blank = find_short_record(self.path, self.dialect, self.layout)
-        if short is not None:
-            raise explain_width(self.source, short, len(self.layout.names))
-        if not has_blank:
-            return written
-        os.unlink(self.target)
+        try:
+            if not tail_nulls or len(self.layout.names) == 1:
+                return written
+            separators = count_separators(self.path, self.dialect, first_line=self.layout.first_line)
+            if self._adds_up(written.rows, separators):
+                return written
+            full_rows = written.rows - count_blank_lines_at_end(self.path, self.dialect)
+            if self._adds_up(full_rows, separators):
+                return self._write_again(self.path, self.layout, full_rows)
+            short, has_blank = find_short_record(self.path, self.dialect, self.layout)
+            if short is not None:
+                raise explain_width(self.source, short, len(self.layout.names))
+            if not has_blank:
+                return written
+        except BaseException:
+            remove_files(self.target)
+            raise
         with copy_without_blank_lines(
             self.path, dialect=self.dialect, first_line=self.layout.first_line, beside=self.target
         ) as data_path:
-            written, _ = self._write(data_path, replace(self.layout, first_line=0))
+            return self._write_again(data_path, replace(self.layout, first_line=0))
+
+    def _write_again(self, path: str, layout: CsvLayout, row_limit: int | None = None) -> WrittenFrame:
+        remove_files(self.target)
+        written, _ = self._write(path, layout, row_limit)
         return written
 
-    def _write(self, path: str, layout: CsvLayout) -> tuple[WrittenFrame, int]:
+    def _write(self, path: str, layout: CsvLayout, row_limit: int | None = None) -> tuple[WrittenFrame, int]:
         """Write the target, and count the nulls in the last column of the file, where short records show."""
-        native = {name: dtype for name, dtype in self.schema.items() if is_read_natively(dtype)}
-        text = {name: dtype for name, dtype in native.items() if is_text(dtype)}
-        # Where the reader parses nothing but text anyway, a second pass would be the first one again.
-        for types in (native, text) if len(native) > len(text) else (text,):
-            nulls = _NullCount(layout.names[-1])
+        last = layout.names[-1]
+        for plan in (self._plan_quickly, self._plan_leniently):
+            nulls = _NullCount(last)
             try:
-                written = write_frame(self._plan(path, layout, types, nulls), self.target)
+                written = write_frame(plan(path, layout, nulls, row_limit), self.target)
             except PolarsError:
+                if all(map(is_text, self.schema.values())):
+                    break
                 continue
-            if layout.names[-1] in self.schema:
+            if last in self.schema:
                 nulls.count_in_file(self.target)
             return written, nulls.count
         # The error of Polars quotes the cell, so it does not travel with this one.
@@ -103,31 +122,58 @@ class _Conversion:
             self.path, self.source, dialect=self.dialect, layout=self.layout, schema=self.schema
         ) from None
 
-    def _plan(
-        self, path: str, layout: CsvLayout, types: dict[str, pl.DataType], nulls: _NullCount
+    def _plan_quickly(
+        self, path: str, layout: CsvLayout, nulls: _NullCount, row_limit: int | None
     ) -> pl.LazyFrame:
-        """Plan the pass: columns in `types` are parsed by the reader, the others from their text."""
-        frame = scan_as_text(path, dialect=self.dialect, layout=layout, types=types)
-        if len(self.schema) < len(layout.names):
-            read = {name: types.get(name, pl.String()) for name in self.schema}
-            frame = frame.map_batches(
-                # Keeps the optimiser from reading some columns only: the reader would then not notice
-                # records that are too long.
-                lambda batch: nulls.count_in(batch).select(*read),
-                schema=read,
-                streamable=True,
-            )
-        return frame.select(
-            pl.col(name) if name in types else read_strictly(name, dtype, self.dialect.nulls)
+        """Plan the pass that reads well-formed values at speed and raises at all others."""
+        native = {name: dtype for name, dtype in self.schema.items() if is_read_natively(dtype)}
+        quick = {
+            name: expression
             for name, dtype in self.schema.items()
+            if name not in native and (expression := read_quickly(name, dtype)) is not None
+        }
+        slow = {
+            name: dtype for name, dtype in self.schema.items() if name not in native and name not in quick
+        }
+        frame = self._scan(path, layout, native, nulls, row_limit)
+        frame = read_leniently(frame, slow, self.dialect.nulls)
+        return frame.select(
+            refuse_bad(name) if name in slow else quick.get(name, pl.col(name)) for name in self.schema
         )
 
-    def _may_have_short_records(self, rows: int) -> bool:
-        per_record = len(self.layout.names) - 1
-        if per_record == 0:
-            return False
-        found = count_separators(self.path, self.dialect, first_line=self.layout.first_line)
-        return found < rows * per_record
+    def _plan_leniently(
+        self, path: str, layout: CsvLayout, nulls: _NullCount, row_limit: int | None
+    ) -> pl.LazyFrame:
+        """Plan the pass that reads every value there is, and raises where there is none."""
+        frame = self._scan(path, layout, {}, nulls, row_limit)
+        frame = read_leniently(frame, self.schema, self.dialect.nulls)
+        return frame.select(
+            pl.col(name) if is_text(dtype) else refuse_bad(name) for name, dtype in self.schema.items()
+        )
+
+    def _scan(
+        self,
+        path: str,
+        layout: CsvLayout,
+        native: dict[str, pl.DataType],
+        nulls: _NullCount,
+        row_limit: int | None,
+    ) -> pl.LazyFrame:
+        """Scan the columns of the schema: those in `native` parsed by the reader, the others as text."""
+        frame = scan_as_text(path, dialect=self.dialect, layout=layout, types=native, row_limit=row_limit)
+        if len(self.schema) == len(layout.names):
+            return frame
+        # Keeps the optimiser from reading some columns only: the reader would then not notice records that
+        # are too long.
+        return frame.map_batches(
+            lambda batch: nulls.count_in(batch).select(*self.schema),
+            schema={name: native.get(name, pl.String()) for name in self.schema},
+            streamable=True,
+        )
+
+    def _adds_up(self, rows: int, separators: int) -> bool:
+        """Say whether that many rows account for all separators, so that none of them is short or blank."""
+        return separators >= rows * (len(self.layout.names) - 1)
 
 
 @dataclass(slots=True)

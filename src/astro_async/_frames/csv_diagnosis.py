@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from itertools import islice
 
 import polars as pl
 from polars.exceptions import PolarsError
@@ -16,9 +15,9 @@ from polars.exceptions import PolarsError
 from astro_async._frames.columns import ROW_COLUMN
 from astro_async._frames.csv_dialect import CsvDialect
 from astro_async._frames.csv_layout import CsvLayout
-from astro_async._frames.csv_records import Record, iter_records
+from astro_async._frames.csv_records import Record, find_line, iter_odd_records
 from astro_async._frames.csv_text import find_undecodable_line, undecodable
-from astro_async._frames.csv_values import describe_type, is_text, read_value
+from astro_async._frames.csv_values import bad_name, describe_type, is_text, read_leniently
 from astro_async.exceptions import IngestError
 
 __all__ = ["explain_failure", "explain_width", "find_short_record", "scan_as_text"]
@@ -31,6 +30,7 @@ def scan_as_text(
     layout: CsvLayout,
     types: Mapping[str, pl.DataType],
     index: str | None = None,
+    row_limit: int | None = None,
 ) -> pl.LazyFrame:
     """Scan the data of a UTF-8 file with the types given, all other columns as String.
 
@@ -45,6 +45,7 @@ def scan_as_text(
         quote_char=dialect.quote_char,
         null_values=list(dialect.nulls) or None,
         row_index_name=index,
+        n_rows=row_limit,
         # A first record that is short is found by counting, as any other.
         missing_columns="insert",
         raise_if_empty=False,
@@ -73,14 +74,18 @@ def explain_failure(
         return _explain_bad_values(path, source, bad, dialect=dialect, layout=layout, schema=schema)
     if find_undecodable_line(path, "utf-8") is not None:
         return undecodable(source, dialect)
-    with closing(iter_records(path, dialect, first_line=layout.first_line)) as records:
+    with closing(
+        iter_odd_records(path, dialect, first_line=layout.first_line, width=len(layout.names))
+    ) as records:
         return _explain_structure(source, records, dialect, len(layout.names))
 
 
 def find_short_record(path: str, dialect: CsvDialect, layout: CsvLayout) -> tuple[Record | None, bool]:
     """Find the first record with too few fields, and whether there are blank lines before it."""
     has_blank = False
-    with closing(iter_records(path, dialect, first_line=layout.first_line)) as records:
+    with closing(
+        iter_odd_records(path, dialect, first_line=layout.first_line, width=len(layout.names))
+    ) as records:
         for record in records:
             if record.is_blank:
                 has_blank = True
@@ -91,10 +96,10 @@ def find_short_record(path: str, dialect: CsvDialect, layout: CsvLayout) -> tupl
 
 def explain_width(source: str, record: Record, width: int) -> IngestError:
     """Make the error for a record with too many or too few fields."""
+    fields = "1 field" if record.fields == 1 else f"{record.fields} fields"
     cause = "a separator inside a field needs quotes" if record.fields > width else "it may have been cut off"
     return IngestError(
-        f"{source}, line {record.line}: {record.fields} field{'' if record.fields == 1 else 's'} where the file has "
-        f"{width} columns; {cause}. "
+        f"{source}, line {record.line}: {fields} where the file has {width} columns; {cause}. "
         f"Mend the line, or check separator and quote_char."
     )
 
@@ -107,14 +112,13 @@ def _find_bad_values(
     if not typed:
         return {}
     frame = scan_as_text(path, dialect=dialect, layout=layout, types={}, index=ROW_COLUMN)
-    verdicts = frame.select(
-        ROW_COLUMN, *(read_value(name, dtype, dialect.nulls)[1].alias(name) for name, dtype in typed.items())
-    )
+    # Every column is read, whatever its type: of some columns only, the reader does not notice long records.
+    verdicts = read_leniently(frame.map_batches(_keep_all, streamable=True), typed, dialect.nulls)
     facts = (
         verdicts.select(
-            *(pl.col(name).sum().alias(f"count {position}") for position, name in enumerate(typed)),
+            *(pl.col(bad_name(name)).sum().alias(f"count {position}") for position, name in enumerate(typed)),
             *(
-                pl.when(pl.col(name)).then(pl.col(ROW_COLUMN)).min().alias(f"first {position}")
+                pl.when(pl.col(bad_name(name))).then(pl.col(ROW_COLUMN)).min().alias(f"first {position}")
                 for position, name in enumerate(typed)
             ),
         )
@@ -128,6 +132,10 @@ def _find_bad_values(
     }
 
 
+def _keep_all(batch: pl.DataFrame) -> pl.DataFrame:
+    return batch
+
+
 def _explain_bad_values(
     path: str,
     source: str,
@@ -139,8 +147,7 @@ def _explain_bad_values(
 ) -> IngestError:
     first_column = min(bad, key=lambda name: (bad[name][0], layout.names.index(name)))
     row, count = bad[first_column]
-    with closing(iter_records(path, dialect, first_line=layout.first_line)) as records:
-        line = next(islice(records, row, None)).line
+    line = find_line(path, dialect, first_line=layout.first_line, row=row)
     others = [f"{name!r} ({bad[name][1]})" for name in bad if name != first_column]
     more = f" Other columns with such values: {', '.join(others)}." if others else ""
     values = "1 value" if count == 1 else f"{count} values, the first here,"
@@ -168,8 +175,9 @@ def _explain_structure(
             stray = record
     if stray is not None:
         return IngestError(
-            f"{source}, line {stray.line}: a quote character inside a field that is not quoted, or text after "
-            f"a closing quote. Quote the whole field and double the quotes in it, or set quote_char=None."
+            f"{source}, line {stray.line}: a quote character inside a field that is not quoted, or text "
+            f"after a closing quote. Quote the whole field and double the quotes in it, or set "
+            f"quote_char=None."
         )
     return IngestError(
         f"{source} could not be read as CSV with separator {dialect.separator!r} and quote_char "

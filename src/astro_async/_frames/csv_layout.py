@@ -57,7 +57,8 @@ def read_layout(
 
     Raises:
         IngestError: The file is empty, cannot be read or decoded, or has no header where one is expected; a
-            name is empty, doubled or reserved; or there are more or fewer columns than names.
+            name is empty, doubled, reserved or a pattern to Polars; there are more or fewer columns than
+            names.
     """
     lines_before, fields, line_count = _read_first_record(path, source, dialect)
     names = [field.strip() for field in fields]
@@ -70,8 +71,9 @@ def read_layout(
     if given is not None:
         if len(given) != len(fields):
             raise IngestError(
-                f"{source}, line {lines_before + 1}: the line has {_count(fields, 'field')}, but {_count(given, 'name')} "
-                f"for the columns: {_quote(given)}. Give one name for each column."
+                f"{source}, line {lines_before + 1}: the line has {_count(fields, 'field')}, "
+                f"but {_count(given, 'name')} for the columns: {_quote(given)}. "
+                f"Give one name for each column."
             )
         names = list(given)
     _check_names(names, source, lines_before + 1)
@@ -158,12 +160,23 @@ def _check_names(names: list[str], source: str, line: int) -> None:
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
         raise IngestError(f"{source}, line {line}: names that occur twice: {_quote(doubled)}. {advice}")
+    patterns = [name for name in names if _is_pattern(name)]
+    if patterns:
+        raise IngestError(
+            f"{source}, line {line}: names that Polars takes for patterns: {_quote(patterns)}. "
+            f"Name the columns with column_names."
+        )
     reserved = [name for name in names if name.startswith(RESERVED_PREFIX)]
     if reserved:
         raise IngestError(
             f"{source}, line {line}: names that begin with {RESERVED_PREFIX!r} are reserved: "
             f"{_quote(reserved)}. {advice}"
         )
+
+
+def _is_pattern(name: str) -> bool:
+    """Say whether Polars would take the name for several columns wherever a step uses it."""
+    return name == "*" or (name.startswith("^") and name.endswith("$"))
 
 
 def _find_near_miss(name: str, candidates: list[str]) -> str | None:

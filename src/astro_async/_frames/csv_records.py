@@ -7,16 +7,26 @@ UTF-8 with LF or CRLF line ends; any one physical line must fit into memory.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import BinaryIO
 
 from astro_async._frames.csv_dialect import CsvDialect
 
-__all__ = ["Record", "count_separators", "iter_data_lines", "iter_records"]
+__all__ = [
+    "Record",
+    "count_blank_lines_at_end",
+    "count_separators",
+    "find_line",
+    "iter_data_lines",
+    "iter_odd_records",
+]
 
 _CHUNK_BYTES = 1 << 20
+_TAIL_BYTES = 1 << 16
 
 
 @dataclass(slots=True)
@@ -33,52 +43,91 @@ class Record:
 
     line: int
     fields: int
-    is_blank: bool
+    is_blank: bool = False
     is_open: bool = False
     has_stray_quote: bool = False
 
 
-def iter_records(path: str, dialect: CsvDialect, *, first_line: int) -> Generator[Record, None, None]:
-    """Yield the records of the data, in order.
+def iter_odd_records(
+    path: str, dialect: CsvDialect, *, first_line: int, width: int
+) -> Generator[Record, None, None]:
+    """Yield, in order, the records of the data that have other than `width` fields or odd quotes.
 
     Args:
         path: A UTF-8 text file.
         dialect: Separator and quote character; the encoding is not looked at.
         first_line: How many physical lines stand before the data.
+        width: How many fields a record should have.
     """
+    separator, quote = _bytes_of(dialect)
+    separators = width - 1
     record: Record | None = None
-    for number, (line, begins_record, fields, is_open, is_stray) in enumerate(
-        _walk(path, dialect, first_line), first_line + 1
-    ):
-        if begins_record:
-            if record is not None:
-                yield record
-            record = Record(number, fields, _is_blank(line, dialect))
-        elif record is not None:
-            # The field that a line end splits was counted on the line before.
-            record.fields += fields - 1
-        if record is not None:
-            record.is_open = is_open
+    with open(path, "rb") as file:
+        _skip_lines(file, first_line)
+        for number, line in enumerate(file, first_line + 1):
+            if record is None and (quote is None or quote not in line):
+                if line.count(separator) != separators:
+                    yield Record(number, line.count(separator) + 1, is_blank=_is_blank(line, separator))
+                continue
+            assert quote is not None
+            fields, is_open, is_stray = _walk_quoted(line, separator, quote, is_open=record is not None)
+            if record is None:
+                record = Record(number, fields)
+            else:
+                # The field that a line end splits was counted on the line before.
+                record.fields += fields - 1
             record.has_stray_quote = record.has_stray_quote or is_stray
+            if not is_open:
+                if record.fields != width or record.has_stray_quote:
+                    yield record
+                record = None
     if record is not None:
+        record.is_open = True
         yield record
+
+
+def find_line(path: str, dialect: CsvDialect, *, first_line: int, row: int) -> int:
+    """Find the physical line, from 1, where record `row` of the data, from 0, begins. Blank lines count."""
+    with open(path, "rb") as file:
+        _skip_lines(file, first_line)
+        for number, (_, begins_record) in enumerate(_iter_lines(file, dialect), first_line + 1):
+            if begins_record:
+                if row == 0:
+                    return number
+                row -= 1
+    raise IndexError(f"{path} has {row} records too few")
 
 
 def iter_data_lines(path: str, dialect: CsvDialect, *, first_line: int) -> Iterator[tuple[bytes, bool]]:
     """Yield each physical line of the data, and whether it is a blank line outside of quotes."""
-    for line, begins_record, *_ in _walk(path, dialect, first_line):
-        yield line, begins_record and _is_blank(line, dialect)
+    separator, _ = _bytes_of(dialect)
+    with open(path, "rb") as file:
+        _skip_lines(file, first_line)
+        for line, begins_record in _iter_lines(file, dialect):
+            yield line, begins_record and _is_blank(line, separator)
+
+
+def _iter_lines(file: BinaryIO, dialect: CsvDialect) -> Iterator[tuple[bytes, bool]]:
+    """Yield each line, and whether it begins a record."""
+    separator, quote = _bytes_of(dialect)
+    is_open = False
+    for line in file:
+        yield line, not is_open
+        if quote is not None and quote in line:
+            _, is_open, _ = _walk_quoted(line, separator, quote, is_open=is_open)
+
+
+def _bytes_of(dialect: CsvDialect) -> tuple[bytes, bytes | None]:
+    return dialect.separator.encode(), dialect.quote_char.encode() if dialect.quote_char else None
 
 
 def count_separators(path: str, dialect: CsvDialect, *, first_line: int) -> int:
     """Count the separators outside of quotes in the data, by pairing quotes and not by parsing.
 
-    Never more than the fields have between them; fewer where a quote character stands inside an unquoted
-    field. So a sum that adds up proves that no record is short, and one that does not is only a reason to
-    look closer.
+    Exact where quotes stand around whole fields only. So a sum that adds up says that no record is short,
+    and one that does not is a reason to look closer.
     """
-    separator = dialect.separator.encode()
-    quote = dialect.quote_char.encode() if dialect.quote_char else None
+    separator, quote = _bytes_of(dialect)
     quoted = None if quote is None else re.compile(b"%b[^%b]*(?:%b|$)" % ((re.escape(quote),) * 3))
     count, is_open = 0, False
     with open(path, "rb") as file:
@@ -94,22 +143,6 @@ def count_separators(path: str, dialect: CsvDialect, *, first_line: int) -> int:
     return count
 
 
-def _walk(path: str, dialect: CsvDialect, first_line: int) -> Iterator[tuple[bytes, bool, int, bool, bool]]:
-    """Yield for each line: itself, begins a record, fields, ends inside quotes, has a stray quote."""
-    separator = dialect.separator.encode()
-    quote = dialect.quote_char.encode() if dialect.quote_char else None
-    is_open = False
-    with open(path, "rb") as file:
-        _skip_lines(file, first_line)
-        for line in file:
-            begins_record = not is_open
-            if quote is None or (begins_record and quote not in line):
-                yield line, True, line.count(separator) + 1, False, False
-                continue
-            fields, is_open, is_stray = _walk_quoted(line.rstrip(b"\r\n"), separator, quote, is_open=is_open)
-            yield line, begins_record, fields, is_open, is_stray
-
-
 def _skip_lines(file: BinaryIO, count: int) -> None:
     """Move past `count` physical lines and a byte order mark."""
     if file.read(3) != b"\xef\xbb\xbf":
@@ -118,8 +151,20 @@ def _skip_lines(file: BinaryIO, count: int) -> None:
         file.readline()
 
 
+def count_blank_lines_at_end(path: str, dialect: CsvDialect) -> int:
+    """Count the blank lines after the last record, of those that the last 64 KiB hold."""
+    separator, _ = _bytes_of(dialect)
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _TAIL_BYTES))
+        lines = file.read().removesuffix(b"\n").split(b"\n")
+    # The first line may be cut, and then what is left of it says nothing.
+    return sum(1 for _ in takewhile(lambda line: _is_blank(line, separator), reversed(lines[1:])))
+
+
 def _walk_quoted(line: bytes, separator: bytes, quote: bytes, *, is_open: bool) -> tuple[int, bool, bool]:
     """Count the fields of a line that has quotes; say whether it ends inside them, and of stray ones."""
+    line = line.rstrip(b"\r\n")
     fields, position, is_stray = 1, 0, False
     if not is_open and line.startswith(quote):
         is_open, position = True, 1
@@ -141,6 +186,6 @@ def _walk_quoted(line: bytes, separator: bytes, quote: bytes, *, is_open: bool) 
             is_open, position = True, position + 1
 
 
-def _is_blank(line: bytes, dialect: CsvDialect) -> bool:
+def _is_blank(line: bytes, separator: bytes) -> bool:
     # A separator that is itself a blank makes fields: a line of tabs in a TSV file is a row of nulls.
-    return not line.strip() and dialect.separator.encode() not in line
+    return not line.strip() and separator not in line

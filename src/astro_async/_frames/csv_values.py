@@ -2,7 +2,7 @@
 
 Pure expressions. No type is guessed from the data and nothing is rounded: more decimals than the type
 holds, a day in a form other than ISO 8601, or a local time that a clock change skips or repeats is a value
-that does not parse. `EXPECTED` texts say what would.
+that does not parse.
 """
 
 from __future__ import annotations
@@ -12,11 +12,25 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 from polars._typing import PolarsDataType
 
+from astro_async._frames.columns import RESERVED_PREFIX
 from astro_async.exceptions import PipelineError
 
-__all__ = ["check_schema", "describe_type", "is_read_natively", "is_text", "read_strictly", "read_value"]
+__all__ = [
+    "bad_name",
+    "check_schema",
+    "describe_type",
+    "is_read_natively",
+    "is_text",
+    "read_leniently",
+    "read_quickly",
+    "refuse_bad",
+]
 
 _UNIT_DIGITS = {"ms": 3, "us": 6, "ns": 9}
+# There is no year 0, and Python could not show it. Years that nanoseconds cannot reach would wrap around.
+_YEAR = "(?:[1-9][0-9]{3}|0[0-9]{2}[1-9]|0[0-9][1-9]0|0[1-9]00)"
+_YEAR_IN_NS = "(?:1(?:6[89]|[7-9][0-9])[0-9]|2(?:[01][0-9]|2[0-5])[0-9]|226[01])"
+_DAY = f"{_YEAR}-[0-9]{{2}}-[0-9]{{2}}"
 _OFFSET = "(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)"
 
 
@@ -59,7 +73,7 @@ def is_text(dtype: pl.DataType) -> bool:
 
 
 def is_read_natively(dtype: pl.DataType) -> bool:
-    """Say whether the CSV reader of Polars itself reads the type as `read_value` does, only less leniently.
+    """Say whether the CSV reader of Polars itself reads the type as this module does, only less leniently.
 
     It rounds decimals, takes `01/02/2020` for the first of February, and drops offsets: not those.
     """
@@ -79,7 +93,8 @@ def describe_type(dtype: pl.DataType) -> str:
             if dtype.time_zone is None
             else f"an offset, or a local time of {dtype.time_zone}"
         )
-        return f"{dtype} (YYYY-MM-DD HH:MM:SS, at most {digits} decimals, {zone})"
+        years = ", years 1680 to 2261" if dtype.time_unit == "ns" else ""
+        return f"{dtype} (YYYY-MM-DD HH:MM:SS, at most {digits} decimals, {zone}{years})"
     if isinstance(dtype, pl.Date):
         return f"{dtype} (YYYY-MM-DD)"
     if isinstance(dtype, pl.Time):
@@ -91,35 +106,79 @@ def describe_type(dtype: pl.DataType) -> str:
     return str(dtype)
 
 
-def read_value(name: str, dtype: pl.DataType, nulls: Sequence[str]) -> tuple[pl.Expr, pl.Expr]:
-    """Build what reads a column of text: the values, and which fields are no value of the type.
+def read_quickly(name: str, dtype: pl.DataType) -> pl.Expr | None:
+    """Build what reads the commonest texts of a type at speed, and raises at all others.
 
-    A field that is empty, blank or one of `nulls` is null and no error. In text columns only what the CSV
-    reader has already found to be null is.
+    What it gives for a text is what `read_leniently` gives. None where a type has no such shortcut.
+    """
+    text = pl.col(name)
+    if isinstance(dtype, pl.Decimal):
+        has_loss = text.str.contains(rf"\.[0-9]{{{dtype.scale}}}[0-9]*[1-9]|[eE]")
+        return _spoiled(text, has_loss).cast(dtype).alias(name)
+    if isinstance(dtype, pl.Date):
+        return _spoiled(text, ~text.str.contains(f"^{_DAY}$")).str.to_date("%Y-%m-%d").alias(name)
+    if isinstance(dtype, pl.Datetime) and dtype.time_zone is None:
+        is_other = ~text.str.contains(f"^{_day(dtype)} [0-9]{{2}}:[0-9]{{2}}:[0-5][0-9]$")
+        return (
+            _spoiled(text, is_other)
+            .str.to_datetime("%Y-%m-%d %H:%M:%S", time_unit=dtype.time_unit)
+            .alias(name)
+        )
+    return None
+
+
+def read_leniently(
+    frame: pl.LazyFrame, types: Mapping[str, pl.DataType], nulls: Sequence[str]
+) -> pl.LazyFrame:
+    """Read columns of text as values, null where a text is none; raises nothing.
+
+    A field that is empty, blank or one of `nulls` is null. Text columns are left as the CSV reader made them.
 
     Returns:
-        The values, null where the text is none; and a Boolean, true where text is there but no value.
+        The frame with the values in their columns, and for each column of `types` that is not text a Boolean
+        under `bad_name`: text is there, but no value.
     """
-    column = pl.col(name)
-    if is_text(dtype):
-        return column.cast(dtype), pl.lit(value=False)
-    if isinstance(dtype, pl.Enum):
-        text = column if "" in dtype.categories else _without([""], column)
-        value = text.cast(dtype, strict=False)
-    else:
-        text = _without(["", *nulls], column.str.strip_chars())
-        value = _convert(text, dtype)
-    return value.alias(name), (text.is_not_null() & value.is_null()).alias(name)
+    typed = {name: dtype for name, dtype in types.items() if not is_text(dtype)}
+    # In steps, because the engine would compute an expression anew wherever another one contains it.
+    return (
+        frame.with_columns(_clean(pl.col(name), dtype, nulls).alias(name) for name, dtype in typed.items())
+        .with_columns(_convert(pl.col(name), dtype).alias(_value_name(name)) for name, dtype in typed.items())
+        .with_columns(
+            (pl.col(name).is_not_null() & pl.col(_value_name(name)).is_null()).alias(bad_name(name))
+            for name in typed
+        )
+        .with_columns(
+            *(pl.col(_value_name(name)).alias(name) for name in typed),
+            *(pl.col(name).cast(dtype) for name, dtype in types.items() if is_text(dtype)),
+        )
+    )
 
 
-def read_strictly(name: str, dtype: pl.DataType, nulls: Sequence[str]) -> pl.Expr:
-    """Build what reads a column of text, and raises where a field is no value of the type."""
-    value, is_bad = read_value(name, dtype, nulls)
-    if is_text(dtype):
-        return value
+def refuse_bad(name: str) -> pl.Expr:
+    """Build what hands on a column of `read_leniently`, and raises if one of its texts was no value."""
     # The cast cannot succeed, so it raises exactly where a field is bad; elsewhere it sees only nulls.
-    proof = pl.when(is_bad).then(pl.lit("?")).cast(pl.Int8)
-    return pl.when(proof.is_null()).then(value).alias(name)
+    proof = pl.when(pl.col(bad_name(name))).then(pl.lit("?")).cast(pl.Int8)
+    return pl.when(proof.is_null()).then(pl.col(name)).alias(name)
+
+
+def bad_name(name: str) -> str:
+    """Name the column that says which texts of a column are no value."""
+    return f"{RESERVED_PREFIX}bad {name}"
+
+
+def _value_name(name: str) -> str:
+    return f"{RESERVED_PREFIX}value {name}"
+
+
+def _clean(column: pl.Expr, dtype: pl.DataType, nulls: Sequence[str]) -> pl.Expr:
+    if isinstance(dtype, pl.Enum):
+        return column if "" in dtype.categories else _without([""], column)
+    return _without(["", *nulls], column.str.strip_chars())
+
+
+def _spoiled(text: pl.Expr, is_refused: pl.Expr) -> pl.Expr:
+    """Put text that no conversion takes where the given is refused; null stays null."""
+    return pl.when(is_refused).then(pl.lit("?")).otherwise(text)
 
 
 def _without(texts: Sequence[str], column: pl.Expr) -> pl.Expr:
@@ -128,6 +187,8 @@ def _without(texts: Sequence[str], column: pl.Expr) -> pl.Expr:
 
 
 def _convert(text: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    if isinstance(dtype, pl.Enum):
+        return text.cast(dtype, strict=False)
     if isinstance(dtype, pl.Boolean):
         words = {"true": True, "1": True, "false": False, "0": False}
         return text.str.to_lowercase().replace_strict(words, default=None, return_dtype=pl.Boolean)
@@ -135,7 +196,7 @@ def _convert(text: pl.Expr, dtype: pl.DataType) -> pl.Expr:
         shaped = _shaped(text, rf"[+-]?[0-9]*(?:\.[0-9]{{0,{dtype.scale}}}0*)?")
         return shaped.cast(dtype, strict=False)
     if isinstance(dtype, pl.Date):
-        return _shaped(text, "[0-9]{4}-[0-9]{2}-[0-9]{2}").str.to_date("%Y-%m-%d", strict=False)
+        return _shaped(text, _DAY).str.to_date("%Y-%m-%d", strict=False)
     if isinstance(dtype, pl.Time):
         full = _with_seconds(_shaped(text, _clock(9)), 5)
         return full.str.to_time("%H:%M:%S%.f", strict=False)
@@ -145,7 +206,7 @@ def _convert(text: pl.Expr, dtype: pl.DataType) -> pl.Expr:
 
 
 def _convert_datetime(text: pl.Expr, dtype: pl.Datetime) -> pl.Expr:
-    shape = rf"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}(?:[T ]{_clock(_UNIT_DIGITS[dtype.time_unit])})?"
+    shape = rf"{_day(dtype)}(?:[T ]{_clock(_UNIT_DIGITS[dtype.time_unit])})?"
     day = _shaped(text, shape)
     full = pl.when(day.str.len_bytes() == 10).then(day + "T00:00:00").otherwise(_with_seconds(day, 16))
     local = full.str.replace(" ", "T", literal=True).str.to_datetime(
@@ -161,6 +222,10 @@ def _convert_datetime(text: pl.Expr, dtype: pl.Datetime) -> pl.Expr:
         for form in ("%Y-%m-%dT%H:%M:%S%.f%#z", "%Y-%m-%dT%H:%M%#z")
     )
     return pl.coalesce(placed, instants.dt.convert_time_zone(dtype.time_zone))
+
+
+def _day(dtype: pl.Datetime) -> str:
+    return _DAY.replace(_YEAR, _YEAR_IN_NS) if dtype.time_unit == "ns" else _DAY
 
 
 def _shaped(text: pl.Expr, pattern: str) -> pl.Expr:

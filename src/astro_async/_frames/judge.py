@@ -91,7 +91,8 @@ def evaluate_verdicts(frame: pl.DataFrame, rules: Sequence[CompiledRule]) -> pl.
 def add_verdicts(plan: pl.LazyFrame, rules: Sequence[CompiledRule]) -> pl.LazyFrame:
     """Add to a plan one Boolean column a rule, without nulls; the other columns stay as they are.
 
-    The plan must hold the columns of the frame and no others: `pl.all()` in a rule means all that is there.
+    `pl.all()` in a rule means all that is there: unless no rule selects columns, the plan must hold those of
+    the frame and no others.
     """
     source = plan.collect_schema().names()
     for blanked, group in _group_by_blanked(rules):

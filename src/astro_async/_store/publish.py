@@ -10,7 +10,7 @@ import os
 import stat
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from astro_async._core.events import FileFlow, PartWritten, SavedFile, VersionWritten
 from astro_async._core.records import RunRecord
@@ -42,17 +42,17 @@ class Publisher:
         }
         self.unsynced: deque[str] = deque()
 
-    def publish(self, step_id: str, attempt: int, outputs: Iterable[FileOutput]) -> tuple[FileFlow, ...]:
+    def publish(self, step_id: str, attempt: int, outputs: Sequence[FileOutput]) -> tuple[FileFlow, ...]:
         """Move what an attempt wrote to its final names, and link them. Blocks on the disk.
 
         Raises:
             StepError: A name given with `save_to` belongs to another file, or leads out of the run.
             StorageError: The disk refuses; what was moved so far is litter.
         """
-        outputs = list(outputs)
         for output in outputs:
-            self._claim_names(step_id, output)
-        return tuple(self._publish_file(step_id, attempt, output) for output in outputs)
+            if output.saved:
+                self._claim_names(step_id, output)
+        return tuple([self._publish_file(step_id, attempt, output) for output in outputs])
 
     def _claim_names(self, step_id: str, output: FileOutput) -> None:
         with self._lock:

@@ -78,7 +78,10 @@ def record_run(path: str, run: RunRecord, statistics: Iterable[Statistic], *, di
             )
             connection.executemany(
                 "INSERT OR REPLACE INTO statistics VALUES (?, ?, ?, ?, ?, ?)",
-                [(run.run_id, s.scope, s.subject, s.action, s.value, s.recorded_at) for s in statistics],
+                # In the order of the key, where SQLite appends instead of searching.
+                sorted(
+                    (run.run_id, s.scope, s.subject, s.action, s.value, s.recorded_at) for s in statistics
+                ),
             )
     except sqlite3.Error as error:
         raise StorageError(f"cannot write statistics to {path}: {error}") from error

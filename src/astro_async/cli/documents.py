@@ -1,0 +1,91 @@
+"""The documents that `--json` prints: records as plain values, in the words of the manifest. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from astro_async._core.events import FileFlow
+from astro_async._core.lineage import Plan
+from astro_async._core.manifest import snapshot_record
+from astro_async._core.names import RunId
+from astro_async._core.records import RunRecord, StepRecord
+from astro_async._core.selection import RunSummary
+
+__all__ = ["SCHEMA_VERSION", "list_document", "plan_document", "quarantine_document", "run_document"]
+
+SCHEMA_VERSION: Final = 1
+
+_INTERNAL: Final = ("journal_bytes", "journal_seq", "removed_steps")
+
+
+def list_document(
+    summaries: Sequence[RunSummary], chosen: RunId | None, notices: Sequence[str]
+) -> dict[str, Any]:
+    """Return all runs, newest first; `is_next` marks the one that a bare `astro run` takes."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "runs": [summary_document(summary, chosen) for summary in summaries],
+        "notices": list(notices),
+    }
+
+
+def summary_document(summary: RunSummary, chosen: RunId | None) -> dict[str, Any]:
+    """Return one run of a list."""
+    return {
+        "run_id": summary.run_id,
+        "status": summary.status.value,
+        "pipeline_name": summary.pipeline_name,
+        "created_at": summary.created_at,
+        "ingested_at": summary.ingested_at,
+        "source_directory": summary.source_directory,
+        "step_counts": summary.counts,
+        "rows_quarantined": summary.rows_quarantined,
+        "is_next": summary.run_id == chosen,
+    }
+
+
+def run_document(record: RunRecord, directory: str) -> dict[str, Any]:
+    """Return a run as its manifest has it, and the directory that its relative paths start from."""
+    manifest = msgspec.to_builtins(snapshot_record(record, journal_bytes=0))
+    for name in _INTERNAL:
+        del manifest[name]
+    return {**manifest, "schema_version": SCHEMA_VERSION, "run_directory": directory}
+
+
+def plan_document(record: RunRecord, plan: Plan) -> dict[str, Any]:
+    """Return what a run would run again, and why."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "run_id": record.run_id,
+        "status": record.status.value,
+        "again": [
+            {"step_id": step_id, "reason": reason.value, "because": plan.because.get(step_id)}
+            for step_id, reason in plan.again.items()
+        ],
+        "removed": list(plan.removed),
+        "stale": [{"step_id": stale.step_id, "file": stale.file, "read": stale.read} for stale in plan.stale],
+    }
+
+
+def quarantine_document(record: RunRecord, flows: Sequence[tuple[StepRecord, FileFlow]]) -> dict[str, Any]:
+    """Return what waits in the quarantine of a run, by step and file."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "run_id": record.run_id,
+        "status": record.status.value,
+        "quarantine": [
+            {
+                "step_id": step.step_id,
+                "status": step.status.value,
+                "file": flow.name,
+                "rows": flow.rows_quarantined,
+                "rows_in": flow.rows_in,
+                "reasons": flow.reasons,
+                "parts": [part.path for part in flow.parts],
+            }
+            for step, flow in flows
+        ],
+    }

@@ -1,0 +1,152 @@
+"""`astro quarantine show`."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any
+
+import polars as pl
+import typer
+
+from astro_async._core.events import FileFlow
+from astro_async._core.records import RunRecord, StepRecord
+from astro_async._frames.columns import REASON_COLUMN
+from astro_async._frames.parquet import load_parts, read_schema
+from astro_async._store.layout import run_directory
+from astro_async.cli.options import (
+    DebugOption,
+    JsonOption,
+    PipelineDirOption,
+    command_line,
+    make_command,
+    show_examples,
+)
+from astro_async.cli.output import open_screen, print_document
+from astro_async.cli.quarantine_list import flows_in_quarantine
+from astro_async.cli.render_quarantine import QuarantinedRows, render_rows
+from astro_async.exceptions import RunRefusedError
+from astro_async.reading import read_run
+
+__all__ = ["command", "load_quarantined"]
+
+command = make_command()
+
+
+@command.command(
+    epilog=show_examples(
+        "astro quarantine show",
+        "astro quarantine show k3x9a validate --limit 100",
+        "astro quarantine show latest validate --json | jq '.files[0].rows[]'",
+        title="Examples",
+    )
+)
+def show(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run id, or 'latest'.")] = "latest",
+    step: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="STEP", help="A step; may be left out where only one has rows.", show_default=False
+        ),
+    ] = None,
+    pipeline_dir: PipelineDirOption = ".",
+    file: Annotated[
+        str | None, typer.Option("--file", metavar="NAME", help="Only the rows of this file.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=0, metavar="N", help="At most so many rows of a file; 0 for all.")
+    ] = 20,
+    json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Show the rows that a step has set aside.
+
+    Each row with its reason, in the order in which the step set them aside.
+    """
+    record = read_run(pipeline_dir, run)
+    flows = _choose_flows(record, step, file)
+    directory = run_directory(pipeline_dir, record.run_id)
+    loaded = [_load(directory, owner, flow, limit) for owner, flow in flows]
+    if json:
+        print_document(_document(record, loaded))
+        return
+    screen = open_screen()
+    for rows in loaded:
+        screen.print(render_rows(rows, screen.width))
+    if any(rows.rows_in_all > len(rows.rows) for rows in loaded):
+        words = f"quarantine show {record.run_id} {loaded[0].step_id} --limit 0"
+        print(f"all of them: {command_line(words, pipeline_dir)}")
+
+
+def _choose_flows(record: RunRecord, step: str | None, file: str | None) -> list[tuple[StepRecord, FileFlow]]:
+    flows = flows_in_quarantine(record)
+    known = list(dict.fromkeys(owner.step_id for owner, _ in flows))
+    if not known:
+        raise RunRefusedError(f"run {record.run_id} ({record.status.value}) has no rows in quarantine")
+    if step is None and len(known) > 1:
+        raise RunRefusedError(
+            f"several steps of run {record.run_id} have rows: name one of {', '.join(known)}"
+        )
+    wanted = known[0] if step is None else step
+    if wanted not in known:
+        what = "has no rows in quarantine" if wanted in record.steps else "is no step of the run"
+        raise RunRefusedError(
+            f"{wanted!r} {what}; in quarantine of run {record.run_id} are rows of {', '.join(known)}"
+        )
+    chosen = [(owner, flow) for owner, flow in flows if owner.step_id == wanted]
+    names = [flow.name for _, flow in chosen]
+    if file is not None and file not in names:
+        raise RunRefusedError(f"step {wanted!r} set aside no rows of {file!r}, but of {', '.join(names)}")
+    return [(owner, flow) for owner, flow in chosen if file in (None, flow.name)]
+
+
+def _load(directory: str, step: StepRecord, flow: FileFlow, limit: int) -> QuarantinedRows:
+    frame = load_quarantined(directory, flow, limit)
+    return QuarantinedRows(
+        step_id=step.step_id,
+        file=flow.name,
+        columns={name: str(dtype) for name, dtype in frame.schema.items() if name != REASON_COLUMN},
+        rows=frame.drop(REASON_COLUMN).rows(),
+        reasons=frame[REASON_COLUMN].to_list(),
+        rows_in_all=flow.rows_quarantined,
+    )
+
+
+def load_quarantined(directory: str, flow: FileFlow, limit: int = 0) -> pl.DataFrame:
+    """Load quarantined rows of one step and file, the reason last; only as many parts as are needed.
+
+    Raises:
+        StorageError: A part is missing or torn.
+    """
+    paths: list[str] = []
+    rows = 0
+    for part in flow.parts:
+        if limit and rows >= limit:
+            break
+        paths.append(f"{directory}/{part.path}")
+        rows += part.rows
+    # Without the version that was read (dropped to save space) the parts tell: they have its schema.
+    read = f"{directory}/{flow.read}"
+    schema = dict(read_schema(read if os.path.exists(read) else paths[0]))
+    schema.pop(REASON_COLUMN, None)
+    frame = load_parts(paths, pl.Schema(schema))
+    return frame.head(limit) if limit else frame
+
+
+def _document(record: RunRecord, loaded: list[QuarantinedRows]) -> dict[str, Any]:
+    return {
+        "schema_version": 1,
+        "run_id": record.run_id,
+        "step_id": loaded[0].step_id,
+        "files": [
+            {
+                "file": rows.file,
+                "rows_quarantined": rows.rows_in_all,
+                "columns": [{"name": name, "type": dtype} for name, dtype in rows.columns.items()],
+                "rows": [
+                    {**dict(zip(rows.columns, values, strict=True)), REASON_COLUMN: reason}
+                    for values, reason in zip(rows.rows, rows.reasons, strict=True)
+                ],
+            }
+            for rows in loaded
+        ],
+    }

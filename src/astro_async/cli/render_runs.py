@@ -1,0 +1,187 @@
+"""What `astro list` and `astro show` print. Pure: records in, renderables out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from astro_async._core.events import FileFlow
+from astro_async._core.lineage import active_versions
+from astro_async._core.names import RunId
+from astro_async._core.records import RunRecord, StepRecord
+from astro_async._core.selection import RunSummary
+from astro_async._core.status import StepStatus
+from astro_async.cli.wording import (
+    describe_count,
+    describe_counts,
+    describe_duration,
+    describe_size,
+    describe_time,
+    safe,
+    status_text,
+)
+
+__all__ = ["describe_waiting", "make_table", "render_list", "render_run"]
+
+_QUIET: Final = frozenset({StepStatus.COMPLETE, StepStatus.SKIPPED, StepStatus.PENDING})
+_MOST_STEPS: Final = 60
+
+
+def make_table(*columns: str, right: Iterable[str] = ()) -> Table:
+    """Return an empty table in the style of all of them; the columns in `right` hold numbers."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    numbers = set(right)
+    for column in columns:
+        if column in numbers:
+            table.add_column(column, justify="right", no_wrap=True)
+        else:
+            table.add_column(column, overflow="fold")
+    return table
+
+
+def render_list(summaries: Sequence[RunSummary], chosen: RunId | None) -> RenderableType:
+    """Return a table of runs; the one that a bare `astro run` takes is marked."""
+    table = make_table(
+        "", "run", "status", "pipeline", "ingested (UTC)", "steps", "quarantined", right=["quarantined"]
+    )
+    for name in (1, 2, 4):
+        table.columns[name].no_wrap = True
+    for summary in summaries:
+        table.add_row(
+            ">" if summary.run_id == chosen else "",
+            summary.run_id,
+            status_text(summary.status.value),
+            safe(summary.pipeline_name),
+            describe_time(summary.ingested_at or summary.created_at)[:16],
+            describe_counts(summary.counts) or "none yet",
+            f"{summary.rows_quarantined:,}" if summary.rows_quarantined else "",
+        )
+    if chosen is None:
+        return Group(table, Text("No run has anything to do."))
+    return Group(table, Text(f"> is the run that a bare `astro run` takes: {chosen}"))
+
+
+def render_run(
+    record: RunRecord, directory: str, *, all_steps: bool = False, hints: Sequence[str] = ()
+) -> RenderableType:
+    """Return all there is to know of a run at a glance.
+
+    Args:
+        record: The run.
+        directory: Its directory.
+        all_steps: Show every step, however many; else only what needs attention of very many.
+        hints: What to do next, one command a line.
+    """
+    parts: list[RenderableType] = [_render_head(record, directory), Text(), _render_files(record)]
+    shown = _choose_steps(record, all_steps=all_steps)
+    if record.steps:
+        parts += [Text(), _render_steps(shown)]
+        hidden = Counter(step.status.value for step in record.steps.values())
+        hidden.subtract(step.status.value for step in shown)
+        if len(shown) < len(record.steps):
+            parts.append(Text(f"not shown: {describe_counts(hidden)} (--all shows them)", style="dim"))
+    details = [step for step in shown if step.detail and step.status not in _QUIET]
+    if details:
+        parts.append(Text())
+        parts += [
+            Text.assemble(status_text(step.status.value), f" {safe(step.step_id)}: {safe(step.detail)}")
+            for step in details
+        ]
+    parts += [Text(f"next: {hint}") for hint in hints]
+    return Group(*parts)
+
+
+def _render_head(record: RunRecord, directory: str) -> RenderableType:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    counts = Counter(step.status.value for step in record.steps.values())
+    grid.add_row("run", Text.assemble(record.run_id, "  ", status_text(record.status.value)))
+    grid.add_row("pipeline", safe(record.pipeline_name))
+    grid.add_row("source", safe(record.source_directory))
+    grid.add_row("directory", safe(directory))
+    grid.add_row("ingested", f"{describe_time(record.ingested_at)} UTC" if record.ingested_at else "not yet")
+    if record.finished_at:
+        grid.add_row("last run", f"{describe_time(record.finished_at)} UTC")
+    if record.params:
+        grid.add_row("params", safe(", ".join(f"{name}={value}" for name, value in record.params.items())))
+    grid.add_row("steps", describe_counts(counts) or "none yet")
+    if record.detail:
+        grid.add_row("detail", safe(record.detail))
+    return grid
+
+
+def _render_files(record: RunRecord) -> RenderableType:
+    table = make_table(
+        "file", "rows", "columns", "source", "active path", right=["rows", "columns", "source"]
+    )
+    active = active_versions(record)
+    rows = {file.parquet_path: file.row_count for file in record.files.values()}
+    for step in record.steps.values():
+        rows |= {flow.published.path: flow.published.rows for flow in step.files if flow.published}
+    for name, file in record.files.items():
+        path = active[name]
+        now = rows.get(path, file.row_count)
+        table.add_row(
+            safe(name),
+            f"{now:,}" if now == file.row_count else f"{now:,} of {file.row_count:,}",
+            f"{file.column_count:,}",
+            describe_size(file.source_size_bytes),
+            safe(path),
+        )
+    return table
+
+
+def _choose_steps(record: RunRecord, *, all_steps: bool) -> list[StepRecord]:
+    steps = list(record.steps.values())
+    if all_steps or len(steps) <= _MOST_STEPS:
+        return steps
+    # Blocked ones come last: they follow from the others.
+    urgent = [step for step in steps if step.status not in _QUIET]
+    urgent.sort(key=lambda step: step.status is StepStatus.BLOCKED)
+    chosen = {step.step_id for step in urgent[:_MOST_STEPS]}
+    return [step for step in steps if step.step_id in chosen]
+
+
+def _render_steps(steps: Sequence[StepRecord]) -> RenderableType:
+    numbers = ["try", "in", "out", "quarantined", "time"]
+    table = make_table("step", "status", "try", "file", "in", "out", "quarantined", "time", right=numbers)
+    for step in steps:
+        flows: list[FileFlow | None] = list(step.files) or [None]
+        for number, flow in enumerate(flows):
+            head: tuple[RenderableType, ...] = ("", "", "")
+            if number == 0:
+                attempt = str(step.attempt) if step.attempt else ""
+                head = (safe(step.step_id), status_text(step.status.value), attempt)
+            table.add_row(*head, *_describe_flow(flow), _describe_time_taken(step) if number == 0 else "")
+    return table
+
+
+def _describe_flow(flow: FileFlow | None) -> tuple[str, str, str, str]:
+    if flow is None:
+        return "", "", "", ""
+    quarantined = f"{flow.rows_quarantined:,}" if flow.rows_quarantined else ""
+    return safe(flow.name), f"{flow.rows_in:,}", f"{flow.rows_out:,}", quarantined
+
+
+def _describe_time_taken(step: StepRecord) -> str:
+    if step.started_at is None or step.finished_at is None:
+        return ""
+    taken = datetime.fromisoformat(step.finished_at) - datetime.fromisoformat(step.started_at)
+    return describe_duration(taken.total_seconds())
+
+
+def describe_waiting(summaries: Sequence[RunSummary], most: int = 3) -> str:
+    """Return the runs that wait, such as `k3x9a (quarantined, 11 rows)`."""
+    shown = []
+    for summary in summaries[:most]:
+        rows = f", {describe_count(summary.rows_quarantined, 'row')}" if summary.rows_quarantined else ""
+        shown.append(f"{summary.run_id} ({summary.status.value}{rows})")
+    more = f" and {len(summaries) - most:,} more (astro list)" if len(summaries) > most else ""
+    return ", ".join(shown) + more

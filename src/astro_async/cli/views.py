@@ -1,0 +1,148 @@
+"""The views of `astro run --mode`: dashboard, plain, json, quiet."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import IO, Final
+
+from rich.live import Live
+from rich.text import Text
+
+from astro_async._core.events import Event, dump_event
+from astro_async.cli.output import Screen
+from astro_async.cli.progress import RunProgress
+from astro_async.cli.render_dashboard import render_dashboard
+from astro_async.cli.render_plain import Line, PlainLines
+from astro_async.cli.wording import STATUS_STYLES
+
+__all__ = ["DashboardView", "JsonView", "PlainView", "QuietView", "print_line", "print_note"]
+
+_REFRESH_S: Final = 0.125
+_PATIENCE_S: Final = 0.5
+
+
+def print_line(screen: Screen, line: Line) -> None:
+    """Print a line, in the colour of its status; never wrapped, never read as markup."""
+    if screen.is_terminal:
+        style = STATUS_STYLES.get(line.status or "", "")
+        screen.print(Text(line.text, style=style), soft_wrap=True)
+        return
+    try:
+        # Ten thousand lines into a pipe need no layout.
+        screen.file.write(f"{line.text}\n")
+    except BrokenPipeError:
+        # The verdict is in the exit code, whoever listens.
+        screen.on_broken_pipe()
+
+
+def print_note(text: str) -> None:
+    """Print a remark on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+class QuietView:
+    """Shows nothing but remarks."""
+
+    tick_s: float | None = None
+
+    def show(self, events: Sequence[Event]) -> None:
+        """Show nothing."""
+
+    def note(self, text: str) -> None:
+        """Print a remark on stderr."""
+        print_note(text)
+
+    def tick(self) -> None:
+        """Show nothing."""
+
+    def close(self) -> None:
+        """Show nothing."""
+
+
+class PlainView(QuietView):
+    """One line for each step that settled."""
+
+    tick_s: float | None = _PATIENCE_S
+
+    def __init__(self, screen: Screen, progress: RunProgress) -> None:
+        self._screen = screen
+        self._lines = PlainLines(progress)
+        self._is_still = True
+
+    def show(self, events: Sequence[Event]) -> None:
+        """Print the lines, at once: somebody may be reading a pipe."""
+        self._print(self._lines.take(events))
+        self._is_still = False
+
+    def tick(self) -> None:
+        """Print what waited for more of its kind, when no more came."""
+        if self._is_still:
+            self._print(self._lines.flush())
+        self._is_still = True
+
+    def close(self) -> None:
+        """Print what is left."""
+        self._print(self._lines.flush())
+
+    def _print(self, lines: Iterable[Line]) -> None:
+        for line in lines:
+            print_line(self._screen, line)
+        self._screen.flush()
+
+
+class JsonView(QuietView):
+    """One event a line."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+
+    def show(self, events: Sequence[Event]) -> None:
+        """Print the events."""
+        self._file.write("".join(f"{dump_event(event).decode()}\n" for event in events))
+        self._file.flush()
+
+
+class DashboardView(QuietView):
+    """A screen that is drawn anew a few times a second."""
+
+    tick_s: float | None = _REFRESH_S
+
+    def __init__(
+        self, screen: Screen, progress: RunProgress, title: str, stop_level: Callable[[], int]
+    ) -> None:
+        self._screen = screen
+        self._progress = progress
+        self._title = title
+        self._stop_level = stop_level
+        self._live = Live(console=screen, auto_refresh=False, vertical_overflow="crop")
+
+    def show(self, events: Sequence[Event]) -> None:
+        """Take note of the events; the next tick shows them."""
+        for event in events:
+            self._progress.apply(event)
+
+    def note(self, text: str) -> None:
+        """Print a remark above the screen."""
+        self._screen.print(Text(text, style="yellow"), soft_wrap=True)
+
+    def tick(self) -> None:
+        """Draw the screen."""
+        if not self._live.is_started:
+            self._live.start()
+        size = self._screen.size
+        screen = render_dashboard(
+            self._progress,
+            title=self._title,
+            width=size.width,
+            height=size.height,
+            now=datetime.now(UTC),
+            stop_level=self._stop_level(),
+        )
+        self._live.update(screen, refresh=True)
+
+    def close(self) -> None:
+        """Draw it a last time, and leave it there."""
+        self.tick()
+        self._live.stop()
