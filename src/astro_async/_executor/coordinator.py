@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
@@ -55,6 +56,8 @@ __all__ = ["Coordinator", "Message"]
 # See `_adapt_look_ahead`.
 _QUEUED_MS: Final = 2.0
 _MAX_QUEUED: Final = 512
+# A queue that stands still for so long has longer steps in it.
+_STALL_S: Final = 0.002
 
 Message = Outcome | ThreadGone | tuple[str, float]
 
@@ -155,11 +158,20 @@ class Coordinator:
             self._dispatch(group)
 
     async def _wait(self) -> None:
+        patience_s = math.inf
         if self._timers:
-            with anyio.move_on_after(max(0.0, self._timers[0][0] - anyio.current_time())):
-                await self._outbox.wait()
-        else:
+            patience_s = max(0.0, self._timers[0][0] - anyio.current_time())
+        could_widen = self._workers.could_widen
+        if could_widen:
+            patience_s = min(patience_s, _STALL_S)
+        if patience_s == math.inf:
             await self._outbox.wait()
+            return
+        with anyio.move_on_after(patience_s) as patience:
+            await self._outbox.wait()
+        if patience.cancelled_caught and could_widen:
+            # The few threads are busy with something longer: from now on use them all.
+            self._workers.widen()
 
     # -- facts in ------------------------------------------------------------------------------
 
@@ -178,7 +190,6 @@ class Coordinator:
         if attempt is None:
             return
         if self._is_threaded(attempt.step):
-            self._workers.note_done()
             self._adapt_look_ahead(outcome.duration_ms)
         if outcome.storage_error is not None:
             # The disk is at fault, not the step: it starts afresh once there is space again.
@@ -341,7 +352,6 @@ class Coordinator:
             is_over = self._scheduler.is_halted or position >= self._scheduler.stop
             if is_over and self._scheduler.graph.nodes[position].queueable and attempt.begin():
                 del self._running[position]
-                self._workers.note_done()
                 self._record_interrupted(position, "not begun when the run stopped")
 
     # -- deadlines and stops -------------------------------------------------------------------

@@ -10,11 +10,11 @@ import contextlib
 import contextvars
 import math
 import socket
+import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from queue import SimpleQueue
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -22,6 +22,9 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from astro_async._executor.attempt import Attempt, Outcome
+
+# Enough to keep one step ready while another is settled.
+_FEW: Final = 2
 
 __all__ = ["Outbox", "ThreadGone", "WorkerThreads"]
 
@@ -86,7 +89,12 @@ class ThreadGone:
 
 
 class WorkerThreads:
-    """At most `jobs` threads, started as they are first needed."""
+    """At most `jobs` threads, started as they are first needed; each sleeps when the queue is empty.
+
+    Attributes:
+        awake_limit: So many threads are woken for what is queued. Few at first: threads that all have steps
+            of microseconds only fight for the interpreter. `widen` lifts it to `jobs`.
+    """
 
     def __init__(
         self,
@@ -95,44 +103,63 @@ class WorkerThreads:
         run: Callable[[Attempt], Outcome],
         outbox: Outbox[Outcome | ThreadGone],
     ) -> None:
+        self.awake_limit = min(jobs, _FEW)
         self._group = group
         self._jobs = jobs
         self._run = run
         self._outbox = outbox
-        self._queue: SimpleQueue[Attempt | None] = SimpleQueue()
+        self._queue: deque[Attempt] = deque()
+        self._sleeping: list[threading.Lock] = []
         self._alive = 0
-        self._outstanding = 0
+        self._is_stopped = False
         # Of our own: steps may use anyio's default limiter as they like.
         self._limiter = anyio.CapacityLimiter(math.inf)
 
+    @property
+    def could_widen(self) -> bool:
+        """Whether attempts wait for a thread while not all threads may be woken."""
+        return bool(self._queue) and self.awake_limit < self._jobs
+
     def submit(self, attempt: Attempt) -> None:
         """Queue an attempt; the worker that is free first takes it."""
-        self._outstanding += 1
-        if self._outstanding > self._alive and self._alive < self._jobs:
-            self._alive += 1
-            self._group.start_soon(self._host)
-        self._queue.put(attempt)
+        self._queue.append(attempt)
+        if self._alive - len(self._sleeping) < self.awake_limit:
+            self._wake_one()
 
-    def note_done(self) -> None:
-        """Note that an attempt has delivered its outcome, or was taken back."""
-        self._outstanding -= 1
+    def widen(self) -> None:
+        """Wake as many threads as there is work for, up to `jobs`."""
+        self.awake_limit = self._jobs
+        for _ in range(min(len(self._queue), self._jobs)):
+            self._wake_one()
 
     def note_gone(self) -> None:
         """Note that the abandoned thread of an attempt has ended."""
-        self._outstanding -= 1
         self._alive -= 1
+        if self._queue:
+            self._wake_one()
 
     def stop(self) -> None:
         """Let idle workers end."""
-        for _ in range(self._alive):
-            self._queue.put(None)
+        self._is_stopped = True
+        while self._sleeping:
+            self._sleeping.pop().release()
+
+    def _wake_one(self) -> None:
+        try:
+            self._sleeping.pop().release()
+        except IndexError:
+            if self._alive < self._jobs:
+                self._alive += 1
+                self._group.start_soon(self._host)
 
     async def _host(self) -> None:
         with anyio.CancelScope() as scope:
             await anyio.to_thread.run_sync(self._pull, scope, abandon_on_cancel=True, limiter=self._limiter)
 
     def _pull(self, scope: anyio.CancelScope) -> None:
-        while (attempt := self._queue.get()) is not None:
+        bed = threading.Lock()
+        bed.acquire()
+        while (attempt := self._next(bed)) is not None:
             if not attempt.begin():
                 continue
             # Cancelling the host tells `anyio.from_thread.check_cancelled()` in the step.
@@ -143,3 +170,20 @@ class WorkerThreads:
                 self._outbox.put(ThreadGone(attempt.position))
                 return
             self._outbox.put(outcome)
+
+    def _next(self, bed: threading.Lock) -> Attempt | None:
+        """Take the next attempt, sleeping until there is one; None when the work is over."""
+        while True:
+            with contextlib.suppress(IndexError):
+                return self._queue.popleft()
+            if self._is_stopped:
+                return None
+            self._sleeping.append(bed)
+            if self._queue or self._is_stopped:
+                # It came between the look and going to bed: nobody may have thought of waking us.
+                try:
+                    self._sleeping.remove(bed)
+                except ValueError:
+                    bed.acquire()
+            else:
+                bed.acquire()

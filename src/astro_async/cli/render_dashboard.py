@@ -85,7 +85,7 @@ def choose_rows(progress: RunProgress, room: int) -> list[StepView | str]:
 
 
 def _remark(number: int, what: str) -> list[str]:
-    return [f"… {describe_count(number, 'more step')} {what}"] if number > 0 else []
+    return [f"{describe_count(number, 'more step')} {what}"] if number > 0 else []
 
 
 def _render_title(progress: RunProgress, title: str, width: int, now: datetime) -> RenderableType:
@@ -115,18 +115,18 @@ def _render_status(progress: RunProgress, width: int, stop_level: int) -> Text:
 
 def _render_rows(rows: Sequence[StepView | str], width: int, now: datetime) -> Table:
     longest = max((len(row.step_id) for row in rows if isinstance(row, StepView)), default=4)
-    step_width = max(4, min(longest, width * 2 // 5))
+    step_width = max(4, min(longest, width * 3 // 8))
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
     table.add_column(width=_STATUS_WIDTH, no_wrap=True)
     table.add_column(width=step_width, no_wrap=True, overflow="ellipsis")
     table.add_column(width=_TIME_WIDTH, no_wrap=True, justify="right")
     # Fixed, for otherwise a long remark would squeeze the other columns.
     table.add_column(
-        width=max(4, width - _STATUS_WIDTH - step_width - _TIME_WIDTH - 8), no_wrap=True, overflow="ellipsis"
+        width=max(4, width - _STATUS_WIDTH - step_width - _TIME_WIDTH - 6), no_wrap=True, overflow="ellipsis"
     )
     for row in rows:
         if isinstance(row, str):
-            table.add_row("", Text(row, style="dim"), "", "")
+            table.add_row("", Text("…", style="dim"), "", Text(row, style="dim"))
         else:
             taken, words = _time_taken(row, now), Text(_describe(row), style="dim")
             table.add_row(status_text(row.status.value), Text(safe(row.step_id)), taken, words)

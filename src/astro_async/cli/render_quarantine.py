@@ -13,7 +13,6 @@ from rich.text import Text
 
 from astro_async._core.events import FileFlow
 from astro_async._core.records import RunRecord, StepRecord
-from astro_async.cli.render_runs import make_table
 from astro_async.cli.wording import describe_count, safe, shorten, status_text
 
 __all__ = ["QuarantinedRows", "render_quarantine", "render_rows"]
@@ -47,33 +46,32 @@ class QuarantinedRows:
 def render_quarantine(
     record: RunRecord, flows: Sequence[tuple[StepRecord, FileFlow]], *, hint: str
 ) -> RenderableType:
-    """Return a table of what is in quarantine, and a command that shows the rows."""
-    table = make_table(
-        "step",
-        "status",
-        "file",
-        "quarantined",
-        "of",
-        "parts",
-        "reasons",
-        right=["quarantined", "of", "parts"],
-    )
+    """Return what is in quarantine, and a command that shows the rows."""
+    parts: list[RenderableType] = [Text.assemble(f"run {record.run_id}  ", status_text(record.status.value))]
     for step, flow in flows:
-        reasons = list(flow.reasons.items())
-        words = [f"{rows:,}  {shorten(safe(reason), 80)}" for reason, rows in reasons[:_MOST_REASONS]]
-        if len(reasons) > _MOST_REASONS:
-            words.append(f"… {describe_count(len(reasons) - _MOST_REASONS, 'more reason')}")
-        table.add_row(
-            safe(step.step_id),
-            status_text(step.status.value),
-            safe(flow.name),
-            f"{flow.rows_quarantined:,}",
-            f"{flow.rows_in:,}",
-            f"{len(flow.parts):,}",
-            "\n".join(words),
-        )
-    head = Text.assemble(f"run {record.run_id}  ", status_text(record.status.value))
-    return Group(head, Text(), table, Text(f"the rows: {hint}"))
+        parts += [Text(), _describe_flow(step, flow), *_render_reasons(flow)]
+    return Group(*parts, Text(), Text(f"the rows: {hint}"))
+
+
+def _describe_flow(step: StepRecord, flow: FileFlow) -> Text:
+    rows = f"{flow.rows_quarantined:,} of {describe_count(flow.rows_in, 'row')} of {safe(flow.name)}"
+    return Text.assemble(
+        (safe(step.step_id), "bold"),
+        f"  {rows}, in {describe_count(len(flow.parts), 'part')}  ",
+        status_text(step.status.value),
+    )
+
+
+def _render_reasons(flow: FileFlow) -> list[RenderableType]:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(justify="right", no_wrap=True, min_width=8)
+    grid.add_column(overflow="fold")
+    reasons = list(flow.reasons.items())
+    for reason, rows in reasons[:_MOST_REASONS]:
+        grid.add_row(f"{rows:,}", Text(shorten(safe(reason), 200), style="yellow"))
+    if len(reasons) > _MOST_REASONS:
+        grid.add_row("…", describe_count(len(reasons) - _MOST_REASONS, "more reason"))
+    return [grid]
 
 
 def render_rows(rows: QuarantinedRows, width: int) -> RenderableType:

@@ -21,7 +21,6 @@ from astro_async.cli.wording import (
     describe_count,
     describe_counts,
     describe_duration,
-    describe_size,
     describe_time,
     safe,
     status_text,
@@ -47,11 +46,11 @@ def make_table(*columns: str, right: Iterable[str] = ()) -> Table:
 
 def render_list(summaries: Sequence[RunSummary], chosen: RunId | None) -> RenderableType:
     """Return a table of runs; the one that a bare `astro run` takes is marked."""
-    table = make_table(
-        "", "run", "status", "pipeline", "ingested (UTC)", "steps", "quarantined", right=["quarantined"]
-    )
-    for name in (1, 2, 4):
-        table.columns[name].no_wrap = True
+    table = make_table("", "run", "status", "pipeline", "ingested (UTC)", "steps")
+    for column in table.columns[:5]:
+        column.no_wrap = True
+    table.columns[3].overflow = "ellipsis"
+    table.columns[3].max_width = 20
     for summary in summaries:
         table.add_row(
             ">" if summary.run_id == chosen else "",
@@ -59,8 +58,7 @@ def render_list(summaries: Sequence[RunSummary], chosen: RunId | None) -> Render
             status_text(summary.status.value),
             safe(summary.pipeline_name),
             describe_time(summary.ingested_at or summary.created_at)[:16],
-            describe_counts(summary.counts) or "none yet",
-            f"{summary.rows_quarantined:,}" if summary.rows_quarantined else "",
+            describe_counts(summary.counts, summary.rows_quarantined) or "none yet",
         )
     if chosen is None:
         return Group(table, Text("No run has anything to do."))
@@ -81,7 +79,7 @@ def render_run(
     parts: list[RenderableType] = [_render_head(record, directory), Text(), _render_files(record)]
     shown = _choose_steps(record, all_steps=all_steps)
     if record.steps:
-        parts += [Text(), _render_steps(shown)]
+        parts += [Text(), _render_steps(shown, has_files=len(record.files) > 1)]
         hidden = Counter(step.status.value for step in record.steps.values())
         hidden.subtract(step.status.value for step in shown)
         if len(shown) < len(record.steps):
@@ -118,9 +116,7 @@ def _render_head(record: RunRecord, directory: str) -> RenderableType:
 
 
 def _render_files(record: RunRecord) -> RenderableType:
-    table = make_table(
-        "file", "rows", "columns", "source", "active path", right=["rows", "columns", "source"]
-    )
+    table = make_table("file", "rows", "columns", "active path", right=["rows", "columns"])
     active = active_versions(record)
     rows = {file.parquet_path: file.row_count for file in record.files.values()}
     for step in record.steps.values():
@@ -132,7 +128,6 @@ def _render_files(record: RunRecord) -> RenderableType:
             safe(name),
             f"{now:,}" if now == file.row_count else f"{now:,} of {file.row_count:,}",
             f"{file.column_count:,}",
-            describe_size(file.source_size_bytes),
             safe(path),
         )
     return table
@@ -149,9 +144,12 @@ def _choose_steps(record: RunRecord, *, all_steps: bool) -> list[StepRecord]:
     return [step for step in steps if step.step_id in chosen]
 
 
-def _render_steps(steps: Sequence[StepRecord]) -> RenderableType:
+def _render_steps(steps: Sequence[StepRecord], *, has_files: bool) -> RenderableType:
     numbers = ["try", "in", "out", "quarantined", "time"]
-    table = make_table("step", "status", "try", "file", "in", "out", "quarantined", "time", right=numbers)
+    # The name of the only file of a run would say nothing.
+    named = ["file"] if has_files else []
+    table = make_table("step", "status", "try", *named, "in", "out", "quarantined", "time", right=numbers)
+    table.columns[1].no_wrap = True
     for step in steps:
         flows: list[FileFlow | None] = list(step.files) or [None]
         for number, flow in enumerate(flows):
@@ -159,7 +157,9 @@ def _render_steps(steps: Sequence[StepRecord]) -> RenderableType:
             if number == 0:
                 attempt = str(step.attempt) if step.attempt else ""
                 head = (safe(step.step_id), status_text(step.status.value), attempt)
-            table.add_row(*head, *_describe_flow(flow), _describe_time_taken(step) if number == 0 else "")
+            cells = _describe_flow(flow)
+            taken = _describe_time_taken(step) if number == 0 else ""
+            table.add_row(*head, *(cells if has_files else cells[1:]), taken)
     return table
 
 

@@ -60,9 +60,12 @@ def describe_count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def describe_counts(counts: Mapping[str, int]) -> str:
-    """Return steps by status, such as `3 complete, 1 quarantined`."""
-    return ", ".join(f"{counts[status]:,} {status}" for status in _ORDER if counts.get(status))
+def describe_counts(counts: Mapping[str, int], rows_quarantined: int = 0) -> str:
+    """Return steps by status, such as `3 complete, 1 quarantined (40 rows)`."""
+    words = {status: f"{counts[status]:,} {status}" for status in _ORDER if counts.get(status)}
+    if rows_quarantined and "quarantined" in words:
+        words["quarantined"] += f" ({describe_count(rows_quarantined, 'row')})"
+    return ", ".join(words.values())
 
 
 def describe_names(names: Sequence[str], most: int = 3) -> str:
