@@ -20,6 +20,7 @@ __all__ = [
     "RunLockedError",
     "RunNotFoundError",
     "RunRefusedError",
+    "SchemaVersionError",
     "StepError",
     "StorageError",
 ]
@@ -65,6 +66,10 @@ class StorageError(AstroError):
 
 class JournalError(StorageError):
     """The journal or the manifest is damaged before the point that is known to be durable."""
+
+
+class SchemaVersionError(JournalError):
+    """The run was written by a later version of astro_async. It is whole, and nothing may change it."""
 
 
 class StepError(AstroError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -320,5 +321,8 @@ def test_the_golden_manifest_is_read_exactly() -> None:
 
 
 def test_the_golden_manifest_is_written_byte_for_byte() -> None:
-    assert dump_manifest(snapshot_record(RECORD, journal_bytes=len(JOURNAL))) == MANIFEST
+    assert (
+        dump_manifest(snapshot_record(RECORD, journal_bytes=len(JOURNAL), journal_crc32=zlib.crc32(JOURNAL)))
+        == MANIFEST
+    )
     assert dump_manifest(parse_manifest(MANIFEST)) == MANIFEST

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -89,7 +90,8 @@ def lay_out(directory: Path, events: Sequence[AnyEvent], *, durable: int | None)
     if durable is not None:
         record = fold_all(events[:durable])
         size = sum(map(len, lines[:durable]))
-        document = dump_manifest(snapshot_record(record, journal_bytes=size))
+        crc = zlib.crc32(b"".join(lines[:durable]))
+        document = dump_manifest(snapshot_record(record, journal_bytes=size, journal_crc32=crc))
         (directory / "manifest.json").write_bytes(document)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 
 import pytest
@@ -112,8 +113,14 @@ def test_damage_before_the_durable_point_is_an_error(tmp_path: Path, line: int) 
     lay_out(tmp_path, EVENTS, durable=6)
     damaged = [*LINES[:line], b"#" * (len(LINES[line]) - 1) + b"\n", *LINES[line + 1 :]]
     (tmp_path / "events.jsonl").write_bytes(b"".join(damaged))
-    with pytest.raises(JournalError, match=r"events\.jsonl"):
-        read_run(str(tmp_path))
+    with pytest.raises(JournalError, match=r"events\.jsonl is damaged in its first \d+ bytes"):
+        read_run(str(tmp_path), checks_prefix=True)
+
+
+def test_a_sound_journal_agrees_with_the_checksum_of_its_manifest(tmp_path: Path) -> None:
+    lay_out(tmp_path, EVENTS, durable=6)
+    reading = read_run(str(tmp_path), checks_prefix=True)
+    assert reading.journal_crc32 == zlib.crc32(WHOLE)
 
 
 @pytest.mark.parametrize("missing", [1, 10, 400])

@@ -125,7 +125,7 @@ class HollowDisk(Disk):
     def publish(self, staged: str, path: str) -> None:
         pass
 
-    def link(self, path: str, name: str) -> None:
+    def link(self, path: str, name: str, *, temporary: str | None = None) -> None:
         pass
 
 
@@ -265,12 +265,12 @@ def test_current_names_the_last_versions_and_is_left_alone_where_it_does(bench: 
     output = bench.output()
     output.version = bench.staged(b"version")
     bench.publisher.publish("a", 1, [output])
-    active = {"f": "versions/f/a.1.parquet", "g": "ingested/g.parquet"}
-    bench.publisher.link_current(active)
+    links = {"current/f.parquet": "versions/f/a.1.parquet", "current/g.parquet": "ingested/g.parquet"}
+    bench.publisher.link_where_other(links)
     assert tree(folder / "current") == {"f.parquet": b"version", "g.parquet": b"ingested g"}
     disk = RefusingDisk(lambda _operation, _path: True)
-    Publisher(str(folder), disk, bench.story.run).link_current(active)
-    bench.publisher.link_current({**active, "f": F})
+    Publisher(str(folder), disk, bench.story.run).link_where_other(links)
+    bench.publisher.link_where_other({**links, "current/f.parquet": F})
     assert (folder / "current/f.parquet").read_bytes() == b"ingested f"
 
 

@@ -6,6 +6,7 @@ its state (`records.fold`), with no need of the pipeline that wrote them.
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final, get_args
 
 import msgspec
@@ -94,7 +95,8 @@ class FileFlow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         name: The file.
         read: Path of the version that the step was given.
         rows_in: Rows of that version.
-        rows_out: Rows that later steps see: those of the published version, else all that came in.
+        rows_out: Rows that later steps see: those of the published version, else all that came in; None if
+            the step only read the file.
         rows_quarantined: Rows in the parts.
         published: The version that it published. A check that sets nothing aside publishes the version
             that it was given, so that it is judged again when its input changes.
@@ -109,7 +111,7 @@ class FileFlow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     name: str
     read: str
     rows_in: int
-    rows_out: int
+    rows_out: int | None
     rows_quarantined: int
     published: VersionWritten | None
     parts: tuple[PartWritten, ...] = ()
@@ -299,8 +301,15 @@ _DECODER: Final = msgspec.json.Decoder(AnyEvent)
 
 
 def dump_event(event: Event) -> bytes:
-    """Return the event as one line of JSON, without its newline."""
-    return _ENCODER.encode(event)
+    """Return the event as one line of JSON, without its newline.
+
+    Text that is no Unicode, such as a file name in another encoding, loses what is not.
+    """
+    try:
+        return _ENCODER.encode(event)
+    except UnicodeEncodeError:
+        text = json.dumps(msgspec.to_builtins(event), ensure_ascii=False)
+        return text.encode("utf-8", "replace")
 
 
 def parse_event(line: bytes | str) -> AnyEvent:
@@ -311,7 +320,7 @@ def parse_event(line: bytes | str) -> AnyEvent:
     """
     try:
         return _DECODER.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise JournalError(f"not an event of a run: {error}") from None
 
 

@@ -128,6 +128,13 @@ def plan_run(graph: Graph, run: RunRecord, *, rerun: Collection[str] = ()) -> Pl
             if not published:
                 stale.extend(_stale_reads(record, current))
             current.update(published)
+    lost = sorted(path for path in current.values() if path in run.dropped)
+    if lost:
+        # A step that made the last version has left the pipeline.
+        raise RunRefusedError(
+            f"without the steps that are gone, {lost[0]} would be the last version, but it was dropped to "
+            f"free its bytes: {_where_to_begin(lost, run, graph)}"
+        )
     removed = tuple(StepId(step_id) for step_id in run.steps if step_id not in graph.position)
     return Plan(again, because, removed, tuple(stale))
 
@@ -163,33 +170,31 @@ def _judge(
 
 
 def _refuse_dropped(node: StepNode, current: dict[str, str], run: RunRecord, graph: Graph) -> None:
-    """Refuse a plan that needs a dropped version, and name the step that makes all that it needs anew."""
-    gone = {current[name] for name in node.files if current.get(name) in run.dropped}
-    if not gone:
-        return
+    gone = sorted(current[name] for name in node.files if current.get(name) in run.dropped)
+    if gone:
+        raise RunRefusedError(
+            f"step {node.step_id!r} needs {gone[0]}, a version that was dropped to free its bytes: "
+            f"{_where_to_begin(gone, run, graph)}"
+        )
+
+
+def _where_to_begin(gone: list[str], run: RunRecord, graph: Graph) -> str:
+    """Name the earliest step whose re-run makes dropped versions anew."""
     maker_of = {
         path: position
-        for position, each in enumerate(graph.nodes)
-        if each.step_id in run.steps
-        for path in run.steps[each.step_id].published_versions().values()
+        for position, node in enumerate(graph.nodes)
+        if node.step_id in run.steps
+        for path in run.steps[node.step_id].published_versions().values()
     }
-    earliest = len(graph.nodes)
-    wanted = set(gone)
+    earliest, wanted = len(graph.nodes), set(gone)
     while wanted:
-        path = wanted.pop()
-        position = maker_of.get(path)
+        position = maker_of.get(wanted.pop())
         if position is None:
-            raise RunRefusedError(
-                f"step {node.step_id!r} needs {path}, a version that was dropped and that no step of this "
-                "pipeline makes: ingest the source again"
-            )
+            return "no step of this pipeline makes it, so ingest the source again"
         earliest = min(earliest, position)
         reads = run.steps[graph.nodes[position].step_id].read_versions().values()
-        wanted.update(each for each in reads if each in run.dropped and maker_of.get(each, -1) < position)
-    raise RunRefusedError(
-        f"step {node.step_id!r} needs {min(gone)}, a version that was dropped to free its bytes: "
-        f"run again from the step that everything comes from, with --rerun {graph.nodes[earliest].step_id}"
-    )
+        wanted.update(path for path in reads if path in run.dropped and maker_of.get(path, -1) < position)
+    return f"run again from the step that everything comes from, with --rerun {graph.nodes[earliest].step_id}"
 
 
 def droppable_versions(run: RunRecord) -> list[VersionWritten]:

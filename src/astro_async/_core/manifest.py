@@ -17,7 +17,7 @@ from astro_async._core.names import RunId
 from astro_async._core.records import IngestedFile, Patch, RunRecord, StepRecord
 from astro_async._core.selection import RunSummary
 from astro_async._core.status import RunStatus
-from astro_async.exceptions import JournalError
+from astro_async.exceptions import JournalError, SchemaVersionError
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -57,10 +57,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         schema_version: Of this document and of the journal beside it.
         journal_bytes: How much of the journal it contains; that much is durable.
+        journal_crc32: Checksum of that much.
         journal_seq: Number of the last event that it contains.
         step_counts: Steps by status.
         rows_quarantined: Rows that wait in quarantine.
         removed_steps: Attempts of steps that the pipeline no longer has.
+        unlinked_names: Names given with `save_to` by attempts that are forgotten.
         dropped_versions: Versions that were removed to free their bytes.
 
     The other fields are those of `RunRecord`.
@@ -80,19 +82,26 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     step_counts: dict[str, int]
     rows_quarantined: int
     journal_bytes: int
+    journal_crc32: int
     journal_seq: int
     removed_steps: dict[str, int]
+    unlinked_names: list[str]
     dropped_versions: list[str]
     patches: list[Patch]
     ingested_files: list[ManifestFile]
     step_states: list[StepRecord]
 
 
+class _Head(msgspec.Struct):
+    schema_version: int
+
+
+_HEAD_DECODER: Final = msgspec.json.Decoder(_Head)
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(Manifest)
 
 
-def snapshot_record(run: RunRecord, *, journal_bytes: int) -> Manifest:
+def snapshot_record(run: RunRecord, *, journal_bytes: int, journal_crc32: int = 0) -> Manifest:
     """Return the manifest of a record. Shares its immutable parts, so later events do not show in it."""
     active = active_versions(run)
     return Manifest(
@@ -112,8 +121,10 @@ def snapshot_record(run: RunRecord, *, journal_bytes: int) -> Manifest:
             flow.rows_quarantined for record in run.steps.values() for flow in record.files if flow.parts
         ),
         journal_bytes=journal_bytes,
+        journal_crc32=journal_crc32,
         journal_seq=run.seq,
         removed_steps=dict(run.removed),
+        unlinked_names=sorted(run.unlinked),
         dropped_versions=sorted(run.dropped),
         patches=list(run.patches),
         ingested_files=[
@@ -140,18 +151,20 @@ def parse_manifest(document: bytes) -> Manifest:
     """Read a manifest.
 
     Raises:
-        JournalError: It is empty, cut off, of a later schema, or no manifest at all.
+        SchemaVersionError: A later version of this program wrote it.
+        JournalError: It is empty, cut off, or no manifest at all.
     """
     try:
-        manifest = _DECODER.decode(document)
+        # First by itself: what a later version has beside it may have any shape.
+        version = _HEAD_DECODER.decode(document).schema_version
+        if version > SCHEMA_VERSION:
+            raise SchemaVersionError(
+                f"the manifest has schema version {version}, this program reads {SCHEMA_VERSION}: "
+                "use the version of astro_async that wrote it, or a later one"
+            )
+        return _DECODER.decode(document)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise JournalError(f"not a manifest: {error}") from None
-    if manifest.schema_version != SCHEMA_VERSION:
-        raise JournalError(
-            f"the manifest has schema version {manifest.schema_version}, this program reads "
-            f"{SCHEMA_VERSION}: use the version of astro_async that wrote it, or a later one"
-        )
-    return manifest
 
 
 def restore_record(manifest: Manifest) -> RunRecord:
@@ -168,6 +181,7 @@ def restore_record(manifest: Manifest) -> RunRecord:
         files={file.name: _without_active_path(file) for file in manifest.ingested_files},
         steps={record.step_id: record for record in manifest.step_states},
         removed=dict(manifest.removed_steps),
+        unlinked=set(manifest.unlinked_names),
         dropped=set(manifest.dropped_versions),
         patches=list(manifest.patches),
         detail=manifest.detail,

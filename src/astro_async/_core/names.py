@@ -36,8 +36,13 @@ _STEP_ID: Final = re.compile(r"\w[\w-]*")
 _RUN_ID: Final = re.compile(rf"[a-z0-9]{{{RUN_ID_LENGTH}}}")
 _RESERVED_NAMES: Final = frozenset({"ingest"})
 _RESERVED_FOLDERS: Final = frozenset(
-    {"ingested", "versions", "current", "snapshots", "quarantine", "filtered", "patches", "staging"}
+    {
+        *("ingested", "versions", "current", "snapshots", "quarantine", "filtered", "patches", "staging"),
+        *("manifest.json", "manifest.json.tmp", "events.jsonl", "astro.log"),
+        *("run.lock", "run.holder.json", "run.holder.json.tmp"),
+    }
 )
+_MAX_SAVE_PATH_BYTES: Final = 1000
 
 
 def slugify(label: str) -> StepId:
@@ -101,11 +106,20 @@ def check_save_path(subfolder: str, filename: str) -> str:
             f"save_to({subfolder!r}, {filename!r}) does not stay inside the run directory: use plain "
             "folder and file names"
         )
-    if parts[0].lower() in _RESERVED_FOLDERS:
+    if len("/".join(parts).encode()) > _MAX_SAVE_PATH_BYTES:
+        raise InvalidNameError(
+            f"save_to: a path of more than {_MAX_SAVE_PATH_BYTES} bytes: use shorter names"
+        )
+    if fold_case(parts[0]) in _RESERVED_FOLDERS:
         raise InvalidNameError(
             f"save_to({subfolder!r}, …): that folder belongs to the run; use another, such as 'processed'"
         )
     return "/".join(parts)
+
+
+def fold_case(name: str) -> str:
+    """Return what two names have in common that some file system cannot tell apart."""
+    return unicodedata.normalize("NFC", name).casefold()
 
 
 def check_distinct(names: Iterable[str], *, what: str) -> None:
@@ -116,11 +130,12 @@ def check_distinct(names: Iterable[str], *, what: str) -> None:
     """
     seen: dict[str, str] = {}
     for name in names:
-        folded = unicodedata.normalize("NFC", name).casefold()
-        other = seen.setdefault(folded, name)
-        if other is not name:
-            if other == name:
-                raise InvalidNameError(f"{what} {name!r} is used twice: give each its own")
+        folded = fold_case(name)
+        other = seen.get(folded)
+        if other == name:
+            raise InvalidNameError(f"{what} {name!r} is used twice: give each its own")
+        if other is not None:
             raise InvalidNameError(
                 f"{what} {other!r} and {name!r} differ only by case: some file systems cannot tell them apart"
             )
+        seen[folded] = name

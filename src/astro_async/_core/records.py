@@ -127,6 +127,8 @@ class RunRecord(msgspec.Struct):
         steps: Step records by id, in serial order.
         removed: Attempts of steps that the pipeline no longer has.
         patches: Decisions about single rows, in the order in which they apply.
+        unlinked: Names given with `save_to` by attempts that are forgotten, until the run has ended: a link
+            that no record names any more may still be there.
         dropped: Versions that were removed to free their bytes, though records name them.
         detail: Why the last invocation ended as it did.
         seq: Number of the last event.
@@ -145,6 +147,7 @@ class RunRecord(msgspec.Struct):
     steps: dict[str, StepRecord] = {}
     removed: dict[str, int] = {}
     patches: list[Patch] = []
+    unlinked: set[str] = set()
     dropped: set[str] = set()
     detail: str | None = None
     seq: int = 0
@@ -209,9 +212,7 @@ def fold(run: RunRecord, event: AnyEvent) -> None:
         raise JournalError(
             f"event {event.seq} of run {event.run_id} cannot follow event {run.seq} of run {run.run_id}"
         )
-    if isinstance(event, RowsPatched):
-        run.patches.append(_patch(event))
-    elif event.step_id is not None:
+    if event.step_id is not None:
         _fold_step(run, event)
     else:
         _fold_run(run, event)
@@ -223,6 +224,11 @@ def _fold_step(run: RunRecord, event: AnyEvent) -> None:
     record = run.steps.get(step_id)
     if record is None:
         raise IllegalTransitionError(f"{kind_of(event)} for {step_id!r}, which was never planned")
+    if isinstance(event, RowsPatched):
+        run.patches.append(_patch(event))
+        return
+    if run.status is not RunStatus.RUNNING:
+        raise IllegalTransitionError(f"{kind_of(event)} for {step_id!r} in a run that is {run.status}")
     match event:
         case StepStarted():
             attempt = event.attempt or record.attempt + 1
@@ -254,18 +260,24 @@ def _fold_step(run: RunRecord, event: AnyEvent) -> None:
 def _fold_run(run: RunRecord, event: AnyEvent) -> None:
     match event:
         case FileIngested():
+            if run.status is not RunStatus.CREATED:
+                raise IllegalTransitionError(
+                    f"file {event.name!r} ingested into run {run.run_id}, {run.status}"
+                )
             run.files[event.name] = _ingested(event)
         case RunIngested():
             run.status = next_run_status("run_ingested", run.status, RunStatus.INGESTED, run.run_id)
             run.ingested_at = event.time
         case RunPlanned():
-            run.status = next_run_status("run_planned", run.status, RunStatus.RUNNING, run.run_id)
+            status = next_run_status("run_planned", run.status, RunStatus.RUNNING, run.run_id)
+            _fold_plan(run, event)
+            run.status = status
             run.detail = run.finished_at = None
             run.params = event.params
-            _fold_plan(run, event)
         case RunFinished():
             run.status = next_run_status("run_finished", run.status, event.status, run.run_id)
             run.detail, run.finished_at = event.detail, event.time
+            run.unlinked.clear()
         case VersionsDropped():
             run.dropped.update(event.paths)
         case _:
@@ -273,16 +285,26 @@ def _fold_run(run: RunRecord, event: AnyEvent) -> None:
 
 
 def _fold_plan(run: RunRecord, event: RunPlanned) -> None:
+    again = [step_id for step_ids in event.again.values() for step_id in step_ids]
+    unknown = set(event.removed) - run.steps.keys()
+    known = (run.steps.keys() - set(event.removed)) | set(again)
+    is_repeated = len(set(event.removed)) < len(event.removed) or len(set(again)) < len(again)
+    if (
+        unknown
+        or is_repeated
+        or (event.order and (set(event.order) != known or len(event.order) != len(known)))
+    ):
+        raise JournalError(f"the plan of event {event.seq} does not name the steps of run {run.run_id}")
+    for step_id in (*event.removed, *again):
+        for flow in run.steps[step_id].files if step_id in run.steps else ():
+            run.unlinked.update(saved.name for saved in flow.saved)
     for step_id in event.removed:
-        gone = run.steps.pop(step_id, None)
-        if gone is not None:
-            # A step that comes back under the same id goes on counting: no version name is used twice.
-            run.removed[step_id] = gone.attempt
-    for step_ids in event.again.values():
-        for step_id in step_ids:
-            record = run.steps.get(step_id)
-            attempt = run.removed.pop(step_id, 0) if record is None else record.attempt
-            run.steps[step_id] = StepRecord(step_id, attempt=attempt)
+        # A step that comes back under the same id goes on counting: no version name is used twice.
+        run.removed[step_id] = run.steps.pop(step_id).attempt
+    for step_id in again:
+        record = run.steps.get(step_id)
+        attempt = run.removed.pop(step_id, 0) if record is None else record.attempt
+        run.steps[step_id] = StepRecord(step_id, attempt=attempt)
     if event.order:
         run.steps = {step_id: run.steps[step_id] for step_id in event.order}
 

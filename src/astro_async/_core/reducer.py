@@ -123,8 +123,7 @@ class Scheduler:
         self._free_slots += 1
         for name in self.graph.nodes[position].limits:
             self._free_limits[name] += 1
-            for starved in self._starved.pop(name, ()):
-                heapq.heappush(self._ready, starved)
+            self._feed(name)
 
     def take_starts(self) -> list[Command]:
         """Return what may start now, taking a slot and the limits for each; skips take none."""
@@ -209,8 +208,21 @@ class Scheduler:
             full = next((name for name in node.limits if not self._free_limits[name]), None)
             if full is None:
                 return position
-            self._starved.setdefault(full, []).append(position)
+            heapq.heappush(self._starved.setdefault(full, []), position)
+            for name in node.limits:
+                if self._free_limits[name]:
+                    # This one cannot use it; another may.
+                    self._feed(name)
         return None
+
+    def _feed(self, limit: str) -> None:
+        """Let the earliest step that waits for a unit of a limit be looked at again."""
+        starved = self._starved.get(limit)
+        if starved:
+            position = heapq.heappop(starved)
+            # What waits for its next attempt is due, whatever the stop point.
+            heap = self._due if position in self._backing_off else self._ready
+            heapq.heappush(heap, position)
 
     def _take(self, position: int, node: StepNode) -> None:
         self._free_slots -= 1

@@ -74,17 +74,17 @@ def _of_step(event: StepFinished) -> Iterator[Statistic]:
     yield Statistic("step", step, "duration_ms", event.duration_ms, event.time)
     if event.files:
         yield Statistic("step", step, "rows_in", sum(flow.rows_in for flow in event.files), event.time)
-    # A step that neither published nor parked let every row pass: nothing more to count.
-    written = [flow for flow in event.files if flow.published is not None or flow.parts]
-    if written:
-        rows_out = sum(flow.rows_out for flow in written)
-        rows_quarantined = sum(flow.rows_quarantined for flow in written)
+    # Of files that it only read, a step lets nothing out.
+    writable = [flow for flow in event.files if flow.rows_out is not None]
+    if writable:
+        rows_out = sum(flow.rows_out or 0 for flow in writable)
+        rows_quarantined = sum(flow.rows_quarantined for flow in writable)
         yield Statistic("step", step, "rows_out", rows_out, event.time)
         yield Statistic("step", step, "rows_quarantined", rows_quarantined, event.time)
-    filtered = [flow for flow in written if flow.rows_filtered is not None]
+    filtered = [flow for flow in writable if flow.rows_filtered is not None]
     if filtered:
         rows_filtered = sum(flow.rows_filtered or 0 for flow in filtered)
-        rows_kept = sum(flow.rows_out for flow in filtered)
+        rows_kept = sum(flow.rows_out or 0 for flow in filtered)
         yield Statistic("step", step, "rows_filtered", rows_filtered, event.time)
         yield Statistic("step", step, "rows_kept", rows_kept, event.time)
     for stat in event.stats:

@@ -104,6 +104,7 @@ class Attempt:
         number: 1, 2, … over all invocations.
         inputs: By file name; None if the file was not delivered.
         resources: Shared by all attempts.
+        is_last: Whether no other attempt follows in this invocation if this one fails.
         host: The cancel scope of the task that waits for the attempt, once it runs.
         staging: The private folder; there is none on disk until something is written.
         output: What the step did so far.
@@ -116,6 +117,7 @@ class Attempt:
         "files",
         "host",
         "inputs",
+        "is_last",
         "number",
         "output",
         "position",
@@ -131,7 +133,10 @@ class Attempt:
         number: int,
         inputs: Mapping[str, FileInput | None],
         resources: RunResources,
+        *,
+        is_last: bool = True,
     ) -> None:
+        self.is_last = is_last
         self.position = position
         self.step = step
         self.number = number
@@ -159,7 +164,7 @@ class Attempt:
         given = self.inputs[spec.ingest_name]
         if given is None:
             return None
-        output = FileOutput(spec.ingest_name, given.path, given.rows)
+        output = FileOutput(spec.ingest_name, given.path, given.rows, spec.readonly)
         self.output.files.append(output)
         path = f"{self.staging.run_directory}/{given.path}"
         patches = self.resources.patches.get((self.step.step_id, spec.ingest_name))
@@ -230,7 +235,7 @@ def settle_attempt(attempt: Attempt, started: float) -> Outcome:
         attempt.close()
         for file in attempt.files:
             # What an operator decided lands, whether or not the step saves.
-            if file is not None and not file.spec.readonly and file.output.version is None:
+            if file is not None and not file.output.readonly and file.output.version is None:
                 file.output.version = file.output.patched
         excess = _over_limit(attempt)
         if excess is not None:
@@ -238,6 +243,9 @@ def settle_attempt(attempt: Attempt, started: float) -> Outcome:
             for output in attempt.output.files:
                 output.version, output.keeps_version, output.filtered = None, False, None
                 output.saved.clear()
+                if not attempt.is_last:
+                    # The next attempt sets its own aside, under the same names.
+                    output.parts.clear()
         is_claimed = attempt.claim()
         if not is_claimed:
             attempt.staging.discard()

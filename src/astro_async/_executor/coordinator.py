@@ -296,7 +296,8 @@ class Coordinator:
         )
         # Nothing follows from a start.
         self._fold(event)
-        return Attempt(command.position, step, command.attempt, inputs, self._resources)
+        is_last = self._failures.get(command.position, 0) >= step.retry.attempts
+        return Attempt(command.position, step, command.attempt, inputs, self._resources, is_last=is_last)
 
     def _hand_over(self, group: TaskGroup, attempt: Attempt) -> None:
         self._running[attempt.position] = attempt

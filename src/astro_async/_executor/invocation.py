@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import logging
 import os
 import socket
@@ -13,7 +14,6 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
-import msgspec
 
 from astro_async._core.events import RunPlanned, VersionsDropped
 from astro_async._core.graph import Graph
@@ -234,8 +234,8 @@ def check_params(params: Mapping[str, Any]) -> None:
         PipelineError: A name is no text, or a value has no JSON form.
     """
     try:
-        msgspec.json.encode(dict(params))
-    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        json.dumps(dict(params), allow_nan=False)
+    except (TypeError, ValueError) as error:
         raise PipelineError(f"params cannot be recorded as JSON: {error}") from None
 
 

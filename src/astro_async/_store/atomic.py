@@ -11,7 +11,6 @@ import errno
 import fcntl
 import os
 import shutil
-import threading
 from collections.abc import Iterator
 from typing import Final
 
@@ -52,7 +51,6 @@ class Disk:
         self._directories: set[str] = set()
         # Where a file that is out of links has a copy which is not.
         self._fresh_copies: dict[str, str] = {}
-        self._lock = threading.Lock()
 
     def before(self, operation: str, path: str) -> None:
         """Do nothing; called before each change, in the thread that makes it."""
@@ -101,13 +99,18 @@ class Disk:
                 raise FileExistsError(errno.EEXIST, "the file exists already", path)
             os.rename(staged, path)
 
-    def link(self, path: str, name: str) -> None:
+    def link(self, path: str, name: str, *, temporary: str | None = None) -> None:
         """Make `name` a link to the immutable file `path`, in place of what had that name.
 
         A hard link; where there can be none a reflink, else a copy. The name is replaced at once.
+
+        Args:
+            path: The file.
+            name: The link to be.
+            temporary: A free name on the same file system; default: one beside `name`.
         """
         self.before("link", name)
-        temporary = f"{name}.{threading.get_ident()}.tmp"
+        temporary = f"{name}.tmp" if temporary is None else temporary
         with storage_errors("link", name):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)
@@ -116,6 +119,10 @@ class Disk:
             # Two names of one inode: POSIX renames nothing and leaves the first name behind.
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)
+        # What the name stood for before, it stands for no longer.
+        for source, copy in list(self._fresh_copies.items()):
+            if copy == name:
+                del self._fresh_copies[source]
         if self._fresh_copies.get(path) == temporary:
             self._fresh_copies[path] = name
 
@@ -175,6 +182,12 @@ class Disk:
         with storage_errors("rename to", name):
             os.rename(path, name)
         self.sync(os.path.dirname(name))
+
+    def make_readonly(self, path: str) -> None:
+        """Let nobody write to a file any more."""
+        self.before("chmod", path)
+        with storage_errors("chmod", path):
+            os.chmod(path, PUBLISHED_MODE)
 
     def sync(self, path: str) -> None:
         """Make a file's content, or a directory's entries, survive a power cut. Blocks on the device."""

@@ -37,11 +37,11 @@ def load_summaries(pipeline_dir: str) -> tuple[list[RunSummary], list[str]]:
     for run_id in list_run_ids(pipeline_dir):
         directory = layout.run_directory(pipeline_dir, run_id)
         try:
-            manifest = _manifest_of(directory)
+            # Asked first: a run that ends in between is told as it then stands.
+            locked = is_locked(layout.lock_path(directory))
+            summaries.append(summarise(_manifest_of(directory), locked=locked))
         except AstroError as error:
             notices.append(f"run {run_id} cannot be read: {error}")
-            continue
-        summaries.append(summarise(manifest, locked=is_locked(layout.lock_path(directory))))
     return newest_first(summaries), notices
 
 
@@ -50,7 +50,9 @@ def _manifest_of(directory: str) -> Manifest:
         return read_manifest(directory)
     except AstroError:
         reading = read_run(directory)
-        return snapshot_record(reading.record, journal_bytes=reading.journal_bytes)
+        return snapshot_record(
+            reading.record, journal_bytes=reading.journal_bytes, journal_crc32=reading.journal_crc32
+        )
 
 
 def existing_run_directory(pipeline_dir: str, run_id: RunId) -> str:

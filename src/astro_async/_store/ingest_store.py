@@ -5,6 +5,7 @@ Everything is written to a hidden folder beside the runs, which gets the run's n
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import re
@@ -112,18 +113,18 @@ class IngestStore:
             statistics.extend(derive_statistics(event, run))
         for file in run.files.values():
             path = f"{self.directory}/{file.parquet_path}"
-            os.chmod(path, 0o444)
+            self._disk.make_readonly(path)
             self._disk.sync(path)
         self._disk.sync(f"{self.directory}/ingested")
-        journal = Journal(self.directory, self._disk, 0)
+        journal = Journal(self.directory, self._disk)
         try:
             journal.append(events)
         finally:
             journal.close()
         self._disk.sync(layout.events_path(self.directory))
-        manifest = snapshot_record(run, journal_bytes=journal.size_bytes)
+        manifest = snapshot_record(run, journal_bytes=journal.size_bytes, journal_crc32=journal.crc32)
         self._disk.write_file(layout.manifest_path(self.directory), dump_manifest(manifest))
-        self._disk.rename_directory(self.directory, layout.run_directory(self._pipeline_dir, self.run_id))
+        self._appear()
         self._lock.release()
         try:
             record_run(layout.statistics_path(self._pipeline_dir), run, statistics, disk=self._disk)
@@ -131,6 +132,16 @@ class IngestStore:
             # The run is there; its numbers can be rebuilt.
             self.notices.append(f"statistics are missing: {error}")
         return run
+
+    def _appear(self) -> None:
+        visible = layout.run_directory(self._pipeline_dir, self.run_id)
+        try:
+            self._disk.rename_directory(self.directory, visible)
+        except StorageError:
+            # Renamed but not made durable: take it back, so that the error says what is.
+            with contextlib.suppress(OSError):
+                os.rename(visible, self.directory)
+            raise
 
     def abandon(self) -> None:
         """Remove the hidden folder, whatever it holds; harmless once the run has appeared."""

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from astro_async._core.events import AnyEvent, StepFinished, dump_event, parse_event
+from astro_async._core.events import AnyEvent, RowsPatched, StepFinished, dump_event, parse_event
 from astro_async._core.manifest import Manifest, parse_manifest, restore_record
-from astro_async._core.records import RunRecord, fold, start_record
+from astro_async._core.records import RunRecord, fold, start_record, written_paths
 from astro_async._store.atomic import Disk, storage_errors
 from astro_async._store.layout import events_path, manifest_path
-from astro_async.exceptions import AstroError, JournalError, StorageError
+from astro_async.exceptions import AstroError, JournalError, SchemaVersionError, StorageError
 
 __all__ = ["Journal", "Reading", "read_manifest", "read_run"]
 
@@ -27,11 +28,13 @@ class Journal:
 
     Attributes:
         size_bytes: How much is in it.
+        crc32: Checksum of that.
     """
 
-    def __init__(self, directory: str, disk: Disk, size_bytes: int) -> None:
+    def __init__(self, directory: str, disk: Disk, size_bytes: int = 0, crc32: int = 0) -> None:
         self.path = events_path(directory)
         self.size_bytes = size_bytes
+        self.crc32 = crc32
         self._disk = disk
         self._descriptor = disk.open_append(self.path)
 
@@ -50,6 +53,7 @@ class Journal:
                 os.ftruncate(self._descriptor, self.size_bytes)
             raise
         self.size_bytes += len(content)
+        self.crc32 = zlib.crc32(content, self.crc32)
 
     def close(self) -> None:
         """Close the file; it is not synced here."""
@@ -63,16 +67,20 @@ class Reading:
     Attributes:
         record: The state after the last good line.
         journal_bytes: Where that line ends.
+        journal_crc32: Checksum of all up to there.
         durable_bytes: How much the manifest contains.
         torn: Whether there is something behind the last good line.
+        tail: The events behind the durable part; none where the manifest could not be used.
         tail_paths: Relative paths of the files that the lines behind the durable part name.
         manifest_damage: Why the manifest could not be used, if it could not.
     """
 
     record: RunRecord
     journal_bytes: int
+    journal_crc32: int
     durable_bytes: int
     torn: bool
+    tail: tuple[AnyEvent, ...]
     tail_paths: tuple[str, ...]
     manifest_damage: str | None
 
@@ -90,11 +98,16 @@ def read_manifest(directory: str) -> Manifest:
             document = file.read()
         return parse_manifest(document)
     except JournalError as error:
-        raise JournalError(f"{path}: {error}") from None
+        raise type(error)(f"{path}: {error}") from None
 
 
-def read_run(directory: str) -> Reading:
+def read_run(directory: str, *, checks_prefix: bool = False) -> Reading:
     """Read a run: its manifest, and what the journal has beyond it. Changes nothing.
+
+    Args:
+        directory: The run directory.
+        checks_prefix: Whether the part of the journal that the manifest contains is read too, and compared
+            with its checksum. Who is about to write to the run wants to know.
 
     Raises:
         JournalError: The journal is damaged before its durable point, or nothing can be made of it.
@@ -105,35 +118,52 @@ def read_run(directory: str) -> Reading:
     manifest: Manifest | None = None
     try:
         manifest = read_manifest(directory)
+    except SchemaVersionError:
+        raise
     except AstroError as error:
         damage = str(error)
-    durable = manifest.journal_bytes if manifest is not None else 0
+    durable, crc = (0, 0) if manifest is None else (manifest.journal_bytes, manifest.journal_crc32)
     with storage_errors("read", path), open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size < durable:
             raise JournalError(
                 f"{path} is shorter than the {durable} bytes that the manifest vouches for: "
                 "restore it from a copy; the data files are untouched"
             )
+        if checks_prefix and zlib.crc32(file.read(durable)) != crc:
+            raise JournalError(
+                f"{path} is damaged in its first {durable} bytes, which the manifest vouches for: "
+                "restore it from a copy; the data files are untouched"
+            )
         file.seek(durable)
         tail = file.read()
     record = restore_record(manifest) if manifest is not None else None
-    record, good, named = _fold_tail(record, tail, path, directory)
-    return Reading(record, durable + good, durable, good < len(tail), tuple(named), damage)
+    record, good, events = _fold_tail(record, tail, path, directory)
+    return Reading(
+        record=record,
+        journal_bytes=durable + good,
+        journal_crc32=zlib.crc32(tail[:good], crc),
+        durable_bytes=durable,
+        torn=good < len(tail),
+        tail=tuple(events) if damage is None else (),
+        tail_paths=tuple(name for event in events for name, _ in _named_files(event)),
+        manifest_damage=damage,
+    )
 
 
 def _fold_tail(
     record: RunRecord | None, tail: bytes, path: str, directory: str
-) -> tuple[RunRecord, int, list[str]]:
+) -> tuple[RunRecord, int, list[AnyEvent]]:
     # Without a manifest nobody knows how much is durable, and old lines name files that later plans
     # removed: then every line must be good but for a last one that was cut off.
     has_manifest = record is not None
-    named: list[str] = []
+    events: list[AnyEvent] = []
     good = 0
     while (end := tail.find(b"\n", good)) >= 0:
         try:
             event = parse_event(tail[good:end])
-            paths = list(_sizes_of_named_files(event))
-            if has_manifest and not all(_has_size(f"{directory}/{name}", size) for name, size in paths):
+            if has_manifest and not all(
+                _has_size(f"{directory}/{name}", size) for name, size in _named_files(event)
+            ):
                 break
             if record is None:
                 record = start_record(event)
@@ -144,11 +174,10 @@ def _fold_tail(
                 raise JournalError(f"{path}, byte {good}: {error}") from None
             break
         good = end + 1
-        if has_manifest:
-            named.extend(name for name, _ in paths)
+        events.append(event)
     if record is None:
         raise JournalError(f"{path} holds no event: this is not a run, or its journal is lost")
-    return record, good, named
+    return record, good, events
 
 
 def _has_event(rest: bytes) -> bool:
@@ -162,19 +191,28 @@ def _has_event(rest: bytes) -> bool:
     return False
 
 
-def _sizes_of_named_files(event: AnyEvent) -> Iterator[tuple[str, int]]:
-    """Yield the files that a line made true, with their sizes."""
+def _named_files(event: AnyEvent) -> Iterator[tuple[str, int | None]]:
+    """Yield the files that a line made true, with their sizes where it tells them."""
+    if isinstance(event, RowsPatched):
+        yield event.path, None
     if isinstance(event, StepFinished):
         for flow in event.files:
-            if flow.published is not None and flow.published.path != flow.read:
-                yield flow.published.path, flow.published.size_bytes
-            yield from ((part.path, part.size_bytes) for part in flow.parts)
-            yield from ((saved.path, saved.size_bytes) for saved in flow.saved)
+            sizes: dict[str, int] = {part.path: part.size_bytes for part in flow.parts}
+            sizes.update({saved.path: saved.size_bytes for saved in flow.saved})
+            if flow.published is not None:
+                if flow.published.path == flow.read:
+                    # Published again: not this line's doing.
+                    sizes.pop(flow.read, None)
+                else:
+                    sizes[flow.published.path] = flow.published.size_bytes
+            yield from ((path, sizes.get(path)) for path in written_paths(flow) if path != flow.read)
 
 
-def _has_size(path: str, size_bytes: int) -> bool:
+def _has_size(path: str, size_bytes: int | None) -> bool:
     """Whether a file is there in full; if not, the power went before it was synced."""
     try:
-        return os.stat(path).st_size == size_bytes
+        found = os.stat(path).st_size
     except OSError:
         return False
+    # An empty Parquet file has its footer; one of no bytes was never written out.
+    return found == size_bytes if size_bytes is not None else found > 0

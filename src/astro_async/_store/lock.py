@@ -62,13 +62,13 @@ def acquire_lock(
     """
     lock = filelock.FileLock(path, thread_local=False, poll_interval=_POLL_S)
     disk.before("lock", path)
-    try:
-        with storage_errors("lock", path):
+    with storage_errors("lock", path):
+        try:
             lock.acquire(timeout=wait_s)
-    except filelock.Timeout:
-        holder = read_holder(holder_path)
-        who = "another process" if holder is None else _describe(holder)
-        raise RunLockedError(f"{what} is locked by {who}: wait for it to end, or stop it") from None
+        except filelock.Timeout:
+            holder = read_holder(holder_path)
+            who = "another process" if holder is None else _describe(holder)
+            raise RunLockedError(f"{what} is locked by {who}: wait for it to end, or stop it") from None
     try:
         holder = Holder(os.getpid(), socket.gethostname(), since)
         disk.write_file(holder_path, msgspec.json.encode(holder) + b"\n")

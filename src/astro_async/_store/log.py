@@ -54,7 +54,13 @@ class RunLog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Append one record."""
-        self._append(self.format(record) + "\n")
+        try:
+            line = self.format(record)
+        except Exception:
+            # A logging call that does not fit its text must not fail the step that made it.
+            self.handleError(record)
+            return
+        self._append(f"{line}\n")
 
     def start_invocation(self, text: str) -> None:
         """Append the separator line of an invocation."""
@@ -63,8 +69,8 @@ class RunLog(logging.Handler):
     def write_statistics(self, run_id: str, statistics: Iterable[Statistic]) -> None:
         """Append a line for each statistic."""
         lines = [
-            f"{s.recorded_at} INFO STAT run={run_id} scope={s.scope} subject={s.subject} "
-            f"action={s.action} value={s.value:.15g}\n"
+            f"{s.recorded_at} INFO STAT run={run_id} scope={s.scope} subject={escape_controls(s.subject)} "
+            f"action={escape_controls(s.action)} value={s.value:.15g}\n"
             for s in statistics
         ]
         if lines:

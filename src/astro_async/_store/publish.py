@@ -10,9 +10,11 @@ import os
 import stat
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from astro_async._core.events import FileFlow, PartWritten, SavedFile, VersionWritten
+from astro_async._core.lineage import active_versions
+from astro_async._core.names import fold_case
 from astro_async._core.records import RunRecord
 from astro_async._store import layout
 from astro_async._store.atomic import Disk
@@ -35,7 +37,7 @@ class Publisher:
         self.disk = disk
         self._lock = threading.Lock()
         self._owner_of_name = {
-            saved.name: flow.name
+            fold_case(saved.name): flow.name
             for record in run.steps.values()
             for flow in record.files
             for saved in flow.saved
@@ -47,49 +49,67 @@ class Publisher:
 
         Raises:
             StepError: A name given with `save_to` belongs to another file, or leads out of the run.
-            StorageError: The disk refuses; what was moved so far is litter.
+            StorageError: The disk refuses.
         """
-        for output in outputs:
-            if output.saved:
-                self._claim_names(step_id, output)
-        return tuple([self._publish_file(step_id, attempt, output) for output in outputs])
+        claimed: list[str] = []
+        placed: list[str] = []
+        try:
+            for output in outputs:
+                if output.saved:
+                    self._claim_names(step_id, output, claimed)
+            flows = tuple([self._publish_file(step_id, attempt, output, placed) for output in outputs])
+        except BaseException:
+            # Nothing is half published: part names carry no attempt, and would be in the way of the next.
+            with self._lock:
+                for name in claimed:
+                    del self._owner_of_name[name]
+            for path in placed:
+                self.disk.remove(path)
+            raise
+        self.unsynced.extend(placed)
+        return flows
 
-    def _claim_names(self, step_id: str, output: FileOutput) -> None:
+    def _claim_names(self, step_id: str, output: FileOutput, claimed: list[str]) -> None:
         with self._lock:
             for name in output.saved:
-                owner = self._owner_of_name.setdefault(name, output.name)
+                folded = fold_case(name)
+                if folded not in self._owner_of_name:
+                    self._owner_of_name[folded] = output.name
+                    claimed.append(folded)
+                owner = self._owner_of_name[folded]
                 if owner != output.name:
                     raise StepError(
                         f"step {step_id!r} saves {output.name!r} as {name!r}, a name that belongs to "
                         f"{owner!r}: give each file its own name"
                     )
 
-    def _publish_file(self, step_id: str, attempt: int, output: FileOutput) -> FileFlow:
-        if output.is_empty:
-            return _flow(output, self._kept_version(output))
+    def _publish_file(self, step_id: str, attempt: int, output: FileOutput, targets: list[str]) -> FileFlow:
         published = self._kept_version(output)
+        if output.is_empty:
+            return _flow(output, published)
+        # From staged path to final relative path.
         placed: dict[str, str] = {}
         if output.version is not None:
             path = layout.version_path(output.name, step_id, attempt)
-            published = self._place(output.version, path, placed)
+            published = self._place(output.version, path, placed, targets)
         saved: list[SavedFile] = []
         for number, (name, staged) in enumerate(output.saved.items(), start=1):
             if staged.path not in placed:
-                self._place(staged, layout.saved_path(output.name, step_id, attempt, number), placed)
+                self._place(staged, layout.saved_path(output.name, step_id, attempt, number), placed, targets)
             saved.append(SavedFile(name, placed[staged.path], staged.size_bytes))
         parts: list[PartWritten] = []
         for number, part in enumerate(output.parts, start=1):
             path = layout.part_path(step_id, output.name, number)
-            self._place(part.rows, path, placed)
+            self._place(part.rows, path, placed, targets)
             positions = None
             if part.positions is not None:
                 positions = layout.positions_path(path)
-                self._place(part.positions, positions, placed)
+                self._place(part.positions, positions, placed, targets)
             parts.append(PartWritten(path, part.rows.rows, part.rows.size_bytes, positions))
         filtered = None
         if output.filtered is not None:
             filtered = layout.filtered_path(step_id, output.name)
-            self._place(output.filtered, filtered, placed)
+            self._place(output.filtered, filtered, placed, targets)
         flow = _flow(output, published, tuple(parts), filtered, tuple(saved))
         self.link_step(step_id, flow)
         return flow
@@ -101,12 +121,14 @@ class Publisher:
         # vouches for the rest.
         return VersionWritten(output.read, output.rows_in, 0, 0)
 
-    def _place(self, staged: StagedFile, path: str, placed: dict[str, str]) -> VersionWritten:
+    def _place(
+        self, staged: StagedFile, path: str, placed: dict[str, str], targets: list[str]
+    ) -> VersionWritten:
         target = f"{self._directory}/{path}"
         self.disk.make_directory(os.path.dirname(target))
         self.disk.publish(staged.path, target)
+        targets.append(target)
         placed[staged.path] = path
-        self.unsynced.append(target)
         return VersionWritten(path, staged.rows, staged.columns, staged.size_bytes)
 
     def link_step(self, step_id: str, flow: FileFlow, *, has_snapshot: bool = True) -> None:
@@ -122,10 +144,23 @@ class Publisher:
         for saved in flow.saved:
             self._link(saved.path, saved.name)
 
-    def link_current(self, versions: dict[str, str]) -> None:
-        """Make `current/` name the last version of each file, where it does not yet."""
-        for name, path in versions.items():
-            link = layout.current_link(name)
+    def unlink(self, name: str) -> None:
+        """Remove a name given with `save_to`."""
+        _refuse_symlinks(self._directory, name)
+        self.disk.remove(f"{self._directory}/{name}")
+
+    def link_saved(self, run: RunRecord) -> None:
+        """Make the names given with `save_to` link to what their last step in serial order gave them."""
+        self.link_where_other(_saved_links(run))
+
+    def link_last(self, run: RunRecord) -> None:
+        """Make `current/`, and the names given with `save_to`, link to what is last in serial order."""
+        links = {layout.current_link(name): path for name, path in active_versions(run).items()}
+        self.link_where_other({**links, **_saved_links(run)})
+
+    def link_where_other(self, links: Mapping[str, str]) -> None:
+        """Make links, each from its name to a file, where the name stands for another or none."""
+        for link, path in links.items():
             if not _same_file(f"{self._directory}/{path}", f"{self._directory}/{link}"):
                 self._link(path, link)
 
@@ -133,7 +168,9 @@ class Publisher:
         target = f"{self._directory}/{name}"
         _refuse_symlinks(self._directory, name)
         self.disk.make_directory(os.path.dirname(target))
-        self.disk.link(f"{self._directory}/{path}", target)
+        temporary = f"{self._directory}/staging/{threading.get_ident()}.link"
+        self.disk.make_directory(f"{self._directory}/staging")
+        self.disk.link(f"{self._directory}/{path}", target, temporary=temporary)
 
 
 def _flow(
@@ -147,7 +184,7 @@ def _flow(
         name=output.name,
         read=output.read,
         rows_in=output.rows_in,
-        rows_out=output.rows_in if published is None else published.rows,
+        rows_out=None if output.readonly else output.rows_in if published is None else published.rows,
         rows_quarantined=sum(part.rows for part in parts),
         published=published,
         parts=parts,
@@ -157,6 +194,15 @@ def _flow(
         saved=saved,
         reasons=output.reasons,
     )
+
+
+def _saved_links(run: RunRecord) -> dict[str, str]:
+    return {
+        saved.name: saved.path
+        for record in run.steps.values()
+        for flow in record.files
+        for saved in flow.saved
+    }
 
 
 def _same_file(path: str, other: str) -> bool:

@@ -34,6 +34,8 @@ def remove_litter(directory: str, run: RunRecord, disk: Disk) -> None:
 
 def restore_links(run: RunRecord, publisher: Publisher) -> None:
     """Make the links that the records imply; a dead process may have left them out or half done."""
+    for name in run.unlinked:
+        publisher.unlink(name)
     for step_id, record in run.steps.items():
         for flow in record.files:
             publisher.link_step(step_id, flow, has_snapshot=flow.read not in run.dropped)

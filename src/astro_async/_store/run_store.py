@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from astro_async._core.events import AnyEvent, RowsPatched, RunPlanned, VersionsDropped
-from astro_async._core.lineage import Plan, active_versions, forgotten_paths
+from astro_async._core.lineage import Plan, forgotten_paths
 from astro_async._core.manifest import Manifest, dump_manifest, snapshot_record
 from astro_async._core.names import RunId
 from astro_async._core.records import RunRecord, StepRecord, fold
@@ -18,7 +18,7 @@ from astro_async._core.status import RunStatus
 from astro_async._store import layout
 from astro_async._store.atomic import Disk
 from astro_async._store.catalogue import existing_run_directory
-from astro_async._store.journal import Journal, read_run
+from astro_async._store.journal import Journal, Reading, read_run
 from astro_async._store.lock import HeldLock, acquire_lock
 from astro_async._store.log import RunLog
 from astro_async._store.publish import Publisher
@@ -58,17 +58,18 @@ class RunStore:
         self.notices: list[str] = []
         self._lock = lock
         self._statistics_path = layout.statistics_path(pipeline_dir)
-        self._unrecorded: list[AnyEvent] = []
+        reading = read_run(directory, checks_prefix=True)
+        self.record: RunRecord = reading.record
+        # What a process that died had in its journal may have missed the statistics.
+        self._unrecorded: list[AnyEvent] = list(reading.tail)
         self._writing = threading.Lock()
         self.log = RunLog(layout.log_path(directory), disk)
-        reading = read_run(directory)
-        self.record: RunRecord = reading.record
         if reading.torn:
             disk.truncate(layout.events_path(directory), reading.journal_bytes)
             self.notices.append("the end of the journal was torn and has been dropped")
         if reading.manifest_damage is not None:
             self.notices.append(f"the manifest was rebuilt from the journal ({reading.manifest_damage})")
-        self._journal = Journal(directory, disk, reading.journal_bytes)
+        self._journal = Journal(directory, disk, reading.journal_bytes, reading.journal_crc32)
         try:
             self.publisher = Publisher(directory, disk, self.record)
             was_clean = (
@@ -78,14 +79,21 @@ class RunStore:
                 and not os.path.isdir(f"{directory}/staging")
             )
             if not was_clean:
-                remove_litter(directory, self.record, disk)
-                restore_links(self.record, self.publisher)
-                # The process that died wrote these lines, but may not have lived to sync their files.
-                self.publisher.unsynced.extend(f"{directory}/{path}" for path in reading.tail_paths)
+                self._recover(reading)
         except BaseException:
             self._journal.close()
             self.log.close()
             raise
+
+    def _recover(self, reading: Reading) -> None:
+        """Make durable what the process that died wrote, and remove what it left."""
+        named = set(self.record.named_paths()) - self.record.dropped
+        self._sync(f"{self.directory}/{path}" for path in reading.tail_paths if path in named)
+        # A plan in the tail forgets files: only once it is durable may they go.
+        self.disk.sync(layout.events_path(self.directory))
+        remove_litter(self.directory, self.record, self.disk)
+        restore_links(self.record, self.publisher)
+        self.disk.remove_directory(f"{self.directory}/staging")
 
     @classmethod
     def open(cls, pipeline_dir: str, run_id: RunId, *, disk: Disk, now: str) -> RunStore:
@@ -137,6 +145,8 @@ class RunStore:
         for parent in sorted(parents):
             self.disk.remove_directory(parent)
         self.publisher = Publisher(self.directory, self.disk, self.record)
+        # A name that a step gave which stands may have been given by one that is forgotten, too.
+        self.publisher.link_saved(self.record)
 
     def _forgotten_links(self, plan: Plan) -> Iterator[str]:
         for step_id in (*plan.again, *plan.removed):
@@ -159,7 +169,9 @@ class RunStore:
     def take_checkpoint(self) -> Checkpoint:
         """Return what the next checkpoint is to make durable. Linear in steps, but shares the records."""
         events, self._unrecorded = self._unrecorded, []
-        manifest = snapshot_record(self.record, journal_bytes=self._journal.size_bytes)
+        manifest = snapshot_record(
+            self.record, journal_bytes=self._journal.size_bytes, journal_crc32=self._journal.crc32
+        )
         return Checkpoint(manifest, events)
 
     def write_checkpoint(self, checkpoint: Checkpoint) -> None:
@@ -169,8 +181,7 @@ class RunStore:
             StorageError: The disk refuses.
         """
         with self._writing:
-            self._sync(_take_all(self.publisher.unsynced))
-            self.disk.sync(layout.events_path(self.directory))
+            self._sync_pending()
             self.disk.write_file(layout.manifest_path(self.directory), dump_manifest(checkpoint.manifest))
         self._record_statistics(checkpoint.events)
 
@@ -206,7 +217,11 @@ class RunStore:
         self.disk.make_directory(os.path.dirname(target))
         self.disk.publish(staged.path, target)
         self.publisher.unsynced.append(target)
-        self.append([event])
+        try:
+            self.append([event])
+        except StorageError:
+            self.disk.remove(target)
+            raise
         fold(self.record, event)
         self.write_checkpoint(self.take_checkpoint())
 
@@ -223,7 +238,8 @@ class RunStore:
         """
         self.append([event])
         fold(self.record, event)
-        self.write_checkpoint(self.take_checkpoint())
+        # The manifest comes last: until it does, the next holder of the lock sees the unfinished work.
+        self._sync_pending()
         dropped = set(event.paths)
         for step_id, record in self.record.steps.items():
             for flow in record.files:
@@ -232,15 +248,26 @@ class RunStore:
                     self.disk.remove_directory(f"{self.directory}/snapshots/{step_id}")
         for path in event.paths:
             self.disk.remove(f"{self.directory}/{path}")
+        self.write_checkpoint(self.take_checkpoint())
 
     def finish(self) -> None:
-        """Make `current/` name the last version of each file, and clear up. Blocks.
+        """Make the links to what is last of each file, and clear up. Blocks.
 
         Raises:
             StorageError: The disk refuses.
         """
-        self.publisher.link_current(active_versions(self.record))
+        self.publisher.link_last(self.record)
         self.disk.remove_directory(f"{self.directory}/staging")
+
+    def _sync_pending(self) -> None:
+        """Sync what was published, then the journal that names it."""
+        taken = list(_take_all(self.publisher.unsynced))
+        try:
+            self._sync(taken)
+        except StorageError:
+            self.publisher.unsynced.extend(taken)
+            raise
+        self.disk.sync(layout.events_path(self.directory))
 
     def _sync(self, paths: Iterable[str]) -> None:
         parents = set()

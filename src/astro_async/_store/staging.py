@@ -49,6 +49,7 @@ class FileOutput:
         name: The file.
         read: Relative path of the version that it was given.
         rows_in: Rows of that version.
+        readonly: The step only reads it.
         version: What it saved last; None if it saved nothing.
         keeps_version: It vouches for the version it was given: that one is published again, at no cost.
         saved: Names given with `save_to`, with what was written.
@@ -63,6 +64,7 @@ class FileOutput:
     name: str
     read: str
     rows_in: int
+    readonly: bool = False
     version: StagedFile | None = None
     keeps_version: bool = False
     saved: dict[str, StagedFile] = field(default_factory=dict)

@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from typing import Final
+from urllib.parse import quote
 
 from astro_async._core.records import IngestedFile, RunRecord
 from astro_async._core.statistics import Statistic
@@ -38,10 +39,14 @@ _WAIT_S: Final = 5.0
 
 def _connect(path: str) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=_WAIT_S)
-    # The journals are the truth: after a power cut the last numbers may be missing here.
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = OFF")
-    connection.executescript(_SCHEMA)
+    try:
+        # The journals are the truth: after a power cut the last numbers may be missing here.
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.executescript(_SCHEMA)
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
@@ -96,7 +101,7 @@ def load_statistics(path: str, run_id: str) -> list[Statistic]:
     if not os.path.exists(path):
         return []
     try:
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=_WAIT_S)) as connection:
+        with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True, timeout=_WAIT_S)) as connection:
             rows = connection.execute(
                 "SELECT scope, subject, action, value, recorded_at FROM statistics WHERE run_id = ? "
                 "ORDER BY scope, subject, action",

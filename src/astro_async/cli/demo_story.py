@@ -47,9 +47,7 @@ def tell_story(folder: str) -> None:
         shutil.copyfile(f"{data}/penguins.csv", "source/penguins.csv")
         shutil.copyfile(f"{data}/pipeline_strict.py", "pipeline.py")
         screen.print(Text(f"$ cd {folder}"))
-        screen.print(
-            "  source/penguins.csv   344 penguins; NA stands for what nobody measured (see the credits)"
-        )
+        screen.print("  source/penguins.csv   344 penguins; NA: nobody measured it")
         screen.print("  pipeline.py           checks each row, then sums up by species")
 
         _head(screen, 1, "Take in tonight's file")

@@ -47,10 +47,10 @@ class View(Protocol):
 
 
 class EventsFile:
-    """The file of `--events`: a line for each event, appended."""
+    """The file of `--events`: a line for each event, appended. Without a file it takes them to nowhere."""
 
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file: IO[bytes] | None = file
+    def __init__(self, file: IO[bytes] | None) -> None:
+        self._file = file
 
     def append(self, events: Sequence[Event]) -> None:
         """Append events.
@@ -78,7 +78,7 @@ class EventsFile:
 class Display:
     """Hands events and remarks to a view, in a thread of its own, from entry to exit of a `with` block."""
 
-    def __init__(self, view: View, events_file: EventsFile | None = None) -> None:
+    def __init__(self, view: View, events_file: EventsFile) -> None:
         self._view = view
         self._events_file = events_file
         # Its `put` may be called from a signal handler.
@@ -123,8 +123,6 @@ class Display:
                 self._guard(self._view.tick)
                 ticked = time.monotonic()
         self._guard(self._view.close)
-        if self._events_file is not None:
-            self._events_file.close()
 
     def _take(self) -> list[Event | str | None]:
         """Wait for something, at most until the next tick, and take what is there up to the end mark."""
@@ -149,12 +147,11 @@ class Display:
     def _show(self, events: list[Event]) -> None:
         if not events:
             return
-        if self._events_file is not None:
-            try:
-                self._events_file.append(events)
-            except OSError as error:
-                text = f"warning: --events is not written any more: {error}"
-                self._guard(lambda: self._view.note(safe(text)))
+        try:
+            self._events_file.append(events)
+        except OSError as error:
+            text = f"warning: --events is not written any more: {error}"
+            self._guard(lambda: self._view.note(safe(text)))
         self._guard(lambda: self._view.show(events))
 
     def _guard(self, act: Callable[[], None]) -> None:

@@ -18,7 +18,7 @@ __all__ = ["SCHEMA_VERSION", "list_document", "plan_document", "quarantine_docum
 
 SCHEMA_VERSION: Final = 1
 
-_INTERNAL: Final = ("journal_bytes", "journal_seq", "removed_steps")
+_INTERNAL: Final = ("journal_bytes", "journal_crc32", "journal_seq", "removed_steps", "unlinked_names")
 
 
 def list_document(

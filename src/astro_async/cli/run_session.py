@@ -13,11 +13,10 @@ import anyio
 import typer
 
 from astro_async._core.records import RunRecord
-from astro_async._core.selection import RunSummary
 from astro_async._core.status import RunStatus, StepStatus
-from astro_async._store.catalogue import existing_run_directory
 from astro_async._store.layout import run_directory
 from astro_async.api import RunResult, StopSwitch, plan, stream
+from astro_async.cli.choice import Choice, choose_run
 from astro_async.cli.display import Display, EventsFile, View, logging_to
 from astro_async.cli.documents import plan_document, run_document
 from astro_async.cli.ingest_command import describe_ingested, ingest_watched
@@ -32,7 +31,7 @@ from astro_async.cli.wording import safe
 from astro_async.exceptions import StorageError
 from astro_async.loading import load_pipeline
 from astro_async.pipeline import Pipeline
-from astro_async.reading import exit_code_of, find_run, list_runs
+from astro_async.reading import exit_code_of, find_run
 
 __all__ = ["RunRequest", "perform_run", "was_interrupted"]
 
@@ -54,21 +53,6 @@ class RunRequest:
     dry_run: bool
     json: bool
     debug: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The run that is meant.
-
-    Attributes:
-        run_id: The run; None if none has anything to do.
-        why: Why that one, in words.
-        waiting: The others that have something to do, newest first.
-    """
-
-    run_id: str | None
-    why: str
-    waiting: list[RunSummary]
 
 
 def perform_run(request: RunRequest) -> None:
@@ -136,21 +120,49 @@ class _Session:
     def perform(self) -> tuple[RunResult | None, float | None]:
         """Return how the run stands and how many seconds it took; None if nothing was to be run."""
         request = self.request
-        with logging_to(print_note, traces=request.debug):
-            pipeline = load_pipeline(request.pipeline_dir)
-            events_file = self._open_events_file()
-            if request.source is not None:
-                choice = self._ingest(pipeline, request.source)
-            else:
-                choice = choose_run(request.pipeline_dir, request.run_id)
-        if choice.run_id is None:
-            self._tell_nothing_to_do()
-            return None, None
-        self._tell_choice(choice)
-        if request.dry_run:
-            self._tell_plan(pipeline, choice.run_id)
-            return None, None
-        return self._run(pipeline, choice.run_id, events_file)
+        with contextlib.closing(self._open_events_file()) as events_file:
+            with logging_to(print_note, traces=request.debug):
+                pipeline = load_pipeline(request.pipeline_dir)
+                if request.source is not None:
+                    choice = self._ingest(pipeline, request.source)
+                else:
+                    choice = choose_run(request.pipeline_dir, request.run_id)
+            if choice.run_id is None:
+                self._tell_nothing_to_do()
+                return None, None
+            self._tell_choice(choice)
+            if request.dry_run:
+                self._tell_plan(pipeline, choice.run_id)
+                return None, None
+            return self._run(pipeline, choice.run_id, events_file)
+
+    def exit_code(self, result: RunResult) -> int:
+        """Return the exit code of the command."""
+        record = result.record
+        if record is None:
+            return 0
+        if self.watch.first is not None and was_interrupted(record, keep_going=self.request.keep_going):
+            return self.watch.exit_code
+        code = exit_code_of(record)
+        return 0 if code == 3 and self.request.allow_quarantined else code
+
+    def tell_verdict(self, result: RunResult, seconds: float | None, code: int) -> None:
+        """Say how the run stands, and what to do next."""
+        record = result.record
+        if record is None:
+            return
+        if self.request.json and self.out is not None:
+            directory = run_directory(self.request.pipeline_dir, record.run_id)
+            print_document(run_document(record, directory), self.out)
+            return
+        for line in verdict_lines(
+            record, pipeline_dir=self.request.pipeline_dir, seconds=seconds, interrupted=code > 128
+        ):
+            if self.says_much:
+                print_line(self.screen, line)
+            elif code:
+                # A quiet run that ends well says nothing at all.
+                print_note(line.text)
 
     # -- before --------------------------------------------------------------------------------
 
@@ -162,10 +174,10 @@ class _Session:
         # Where nothing can be drawn anew, a dashboard would be a heap of frames.
         return "dashboard" if self.screen.is_terminal and not self.screen.is_dumb_terminal else "plain"
 
-    def _open_events_file(self) -> EventsFile | None:
+    def _open_events_file(self) -> EventsFile:
         path = self.request.events
         if path is None or self.request.dry_run:
-            return None
+            return EventsFile(None)
         try:
             return EventsFile(open(path, "ab"))
         except OSError as error:
@@ -184,7 +196,7 @@ class _Session:
     # -- the run -------------------------------------------------------------------------------
 
     def _run(
-        self, pipeline: Pipeline, run_id: str, events_file: EventsFile | None
+        self, pipeline: Pipeline, run_id: str, events_file: EventsFile
     ) -> tuple[RunResult, float | None]:
         stop = StopSwitch()
         progress = RunProgress([step.step_id for step in pipeline.steps])
@@ -230,16 +242,6 @@ class _Session:
             return JsonView(self.out)
         return PlainView(self.screen, progress) if self.mode == "plain" else QuietView()
 
-    def exit_code(self, result: RunResult) -> int:
-        """Return the exit code of the command."""
-        record = result.record
-        if record is None:
-            return 0
-        if self.watch.first is not None and was_interrupted(record, keep_going=self.request.keep_going):
-            return self.watch.exit_code
-        code = exit_code_of(record)
-        return 0 if code == 3 and self.request.allow_quarantined else code
-
     # -- words ---------------------------------------------------------------------------------
 
     def _say(self, line: Line) -> None:
@@ -267,44 +269,6 @@ class _Session:
             return
         for line in plan_lines(record, planned):
             self._say(line)
-
-    def tell_verdict(self, result: RunResult, seconds: float | None, code: int) -> None:
-        """Say how the run stands, and what to do next."""
-        record = result.record
-        if record is None:
-            return
-        if self.request.json and self.out is not None:
-            directory = run_directory(self.request.pipeline_dir, record.run_id)
-            print_document(run_document(record, directory), self.out)
-            return
-        for line in verdict_lines(
-            record, pipeline_dir=self.request.pipeline_dir, seconds=seconds, interrupted=code > 128
-        ):
-            if self.says_much:
-                print_line(self.screen, line)
-            elif code:
-                # A quiet run that ends well says nothing at all.
-                print_note(line.text)
-
-
-def choose_run(pipeline_dir: str, named: str | None) -> Choice:
-    """Return the run that is meant, and why.
-
-    Raises:
-        InvalidNameError: What is named is no run id.
-        RunNotFoundError: There is no such run.
-    """
-    chosen, waiting = find_run(pipeline_dir, named)
-    if chosen is None:
-        return Choice(None, "", [])
-    existing_run_directory(pipeline_dir, chosen)
-    summaries, _ = list_runs(pipeline_dir)
-    status = next((str(each.status.value) for each in summaries if each.run_id == chosen), "not readable")
-    if named is None:
-        why = f"the newest that has something to do ({status})"
-    else:
-        why = f"the latest ({status})" if named == "latest" else f"named ({status})"
-    return Choice(chosen, why, waiting)
 
 
 def _show_cursor() -> None:

@@ -128,7 +128,9 @@ class DashboardView(QuietView):
         self._screen.print(Text(text, style="yellow"), soft_wrap=True)
 
     def tick(self) -> None:
-        """Draw the screen."""
+        """Draw the screen, once there is something to show."""
+        if self._progress.started_at is None:
+            return
         if not self._live.is_started:
             self._live.start()
         size = self._screen.size
