@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import anyio
-import anyio.to_thread
 
 from astro_async._core.events import Event
 from astro_async._core.lineage import Plan, droppable_versions, plan_run
@@ -24,6 +23,8 @@ from astro_async._executor.broadcast import Broadcast, Subscriber
 from astro_async._executor.ingest import ingest_source
 from astro_async._executor.invocation import Invoker, RunOptions, Services
 from astro_async._executor.stop import StopSwitch
+from astro_async._threads import in_thread
+from astro_async.exceptions import RunRefusedError
 from astro_async.pipeline import Pipeline
 from astro_async.reading import exit_code_of, find_run, read_run
 
@@ -167,6 +168,7 @@ class EventStream(AsyncIterator[Event]):
 
     def __init__(self, events: AsyncIterator[Event]) -> None:
         self._events = events
+        self._ended = anyio.Event()
         self._result: RunResult | None = None
 
     @property
@@ -182,7 +184,12 @@ class EventStream(AsyncIterator[Event]):
 
     async def __anext__(self) -> Event:
         """Return the next event, waiting for it."""
-        return await anext(self._events)
+        try:
+            return await anext(self._events)
+        except StopAsyncIteration:
+            # The last event is out before the run is closed; the result is there only then.
+            await self._ended.wait()
+            raise
 
 
 @contextlib.asynccontextmanager
@@ -236,6 +243,7 @@ async def stream(
                 failures.append(error)
             finally:
                 broadcast.close()
+                events._ended.set()
 
         async with anyio.create_task_group() as group:
             group.start_soon(execute)
@@ -249,10 +257,17 @@ async def stream(
 
 
 async def _invoke(invoker: Invoker, run_id: str | None) -> RunResult:
-    chosen, waiting = await anyio.to_thread.run_sync(find_run, invoker.pipeline_dir, run_id)
-    if chosen is None:
-        return RunResult(None, None, None, Plan())
-    invocation = await invoker.invoke(chosen)
+    while True:
+        chosen, waiting = await in_thread(find_run, invoker.pipeline_dir, run_id)
+        if chosen is None:
+            return RunResult(None, None, None, Plan())
+        try:
+            invocation = await invoker.invoke(chosen)
+            break
+        except RunRefusedError:
+            # Another process finished the run between the choice and the lock: choose again.
+            if run_id is not None or find_run(invoker.pipeline_dir, None)[0] == chosen:
+                raise
     record = invocation.record
     return RunResult(
         run_id=record.run_id,

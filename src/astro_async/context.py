@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import math
 import threading
@@ -12,7 +11,6 @@ from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
 
-import anyio.to_thread
 import polars as pl
 
 from astro_async._core.events import StatRecorded
@@ -21,6 +19,7 @@ from astro_async._frames.conform import conform_rows
 from astro_async._frames.parquet import load_frame, scan_frame
 from astro_async._frames.split import split_lazy, split_rows
 from astro_async._store.staging import StagedFile, StagedPart, StepOutput
+from astro_async._threads import in_thread
 from astro_async.exceptions import QuarantineError, StepError
 from astro_async.files import AstroFile, StepFiles
 from astro_async.rules import Expectation, compile_expectation
@@ -286,17 +285,15 @@ class Quarantine:
         self, file: AstroFile, rows: pl.DataFrame | pl.LazyFrame, *, reason: str
     ) -> None:
         """Set rows aside in a worker thread."""
-        call = functools.partial(self.quarantine_rows, file, rows, reason=reason)
-        await anyio.to_thread.run_sync(call)
+        await in_thread(self.quarantine_rows, file, rows, reason=reason)
 
     async def aquarantine_row(self, file: AstroFile, row: Mapping[str, Any], *, reason: str) -> None:
         """Set one row aside in a worker thread."""
-        call = functools.partial(self.quarantine_row, file, row, reason=reason)
-        await anyio.to_thread.run_sync(call)
+        await in_thread(self.quarantine_row, file, row, reason=reason)
 
     async def asplit(self, file: AstroFile, frame: Frame, *expectations: Expectation) -> Frame:
         """Split in a worker thread."""
-        return await anyio.to_thread.run_sync(functools.partial(self.split, file, frame, *expectations))
+        return await in_thread(self.split, file, frame, *expectations)
 
     # ------------------------------------------------------------------------------------------
 

@@ -6,12 +6,10 @@ version of the file when the step settles well, and never otherwise. Publishing 
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar, Final, TypeVar, overload
+from typing import ClassVar, Final, overload
 
-import anyio.to_thread
 import polars as pl
 
 from astro_async._core.names import check_name, check_save_path
@@ -23,13 +21,12 @@ from astro_async._frames.parquet import (
     write_frame,
 )
 from astro_async._store.staging import FileOutput, StagedFile, Staging
+from astro_async._threads import in_thread
 from astro_async.exceptions import FileAccessError, PipelineError, StepError
 
 __all__ = ["AstroFile", "AstroFileSpec", "StepFiles"]
 
 _BATCH_ROWS: Final = 100_000
-
-T = TypeVar("T")
 
 
 class AstroFileSpec:
@@ -192,31 +189,31 @@ class AstroFile:
 
     async def aload(self) -> pl.DataFrame:
         """Load in a worker thread."""
-        return await _in_thread(self.load)
+        return await in_thread(self.load)
 
     async def asave_in_place(self, dataframe: pl.DataFrame) -> None:
         """Save in place in a worker thread."""
-        await _in_thread(self.save_in_place, dataframe)
+        await in_thread(self.save_in_place, dataframe)
 
     async def asave_in_place_lazy(self, lazy_frame: pl.LazyFrame) -> None:
         """Save the result of a plan in place in a worker thread."""
-        await _in_thread(self.save_in_place_lazy, lazy_frame)
+        await in_thread(self.save_in_place_lazy, lazy_frame)
 
     async def asink(self, lazy_frame: pl.LazyFrame) -> None:
         """Save the result of a plan in place in a worker thread."""
-        await _in_thread(self.save_in_place_lazy, lazy_frame)
+        await in_thread(self.save_in_place_lazy, lazy_frame)
 
     async def asave_to(
         self, subfolder: str, filename: str, dataframe: pl.DataFrame, *, activate: bool = True
     ) -> Path:
         """Save under a name in a worker thread."""
-        return await _in_thread(self._save_to, subfolder, filename, dataframe, activate=activate)
+        return await in_thread(self._save_to, subfolder, filename, dataframe, activate=activate)
 
     async def asave_to_lazy(
         self, subfolder: str, filename: str, lazy_frame: pl.LazyFrame, *, activate: bool = True
     ) -> Path:
         """Save the result of a plan under a name in a worker thread."""
-        return await _in_thread(self._save_to, subfolder, filename, lazy_frame, activate=activate)
+        return await in_thread(self._save_to, subfolder, filename, lazy_frame, activate=activate)
 
     # -- for the package -----------------------------------------------------------------------
 
@@ -323,7 +320,3 @@ class StepFiles(Sequence[AstroFile | None]):
     def __iter__(self) -> Iterator[AstroFile]:
         """Yield the files in the order in which the step declares them."""
         return iter(self._files)  # type: ignore[arg-type]
-
-
-async def _in_thread(call: Callable[..., T], *args: object, **keywords: object) -> T:
-    return await anyio.to_thread.run_sync(functools.partial(call, *args, **keywords))

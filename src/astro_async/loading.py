@@ -9,7 +9,8 @@ import importlib.util
 import os
 import sys
 import threading
-from types import ModuleType
+from importlib.machinery import SourceFileLoader
+from types import CodeType, ModuleType
 from typing import Final
 
 from astro_async.exceptions import PipelineError
@@ -56,9 +57,21 @@ def load_pipeline(pipeline_dir: str | os.PathLike[str]) -> Pipeline:
     return found
 
 
+class _FreshLoader(SourceFileLoader):
+    """Compiles the source each time.
+
+    A cached one is looked up by size and whole seconds: an edit within a second could go unseen. And the
+    author's folder stays free of ours.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the code of the file as it is now."""
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def _execute(path: str, directory: str) -> ModuleType:
     name = f"astro_async_pipeline_{abs(hash(path)):x}"
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=_FreshLoader(name, path))
     if spec is None or spec.loader is None:  # pragma: no cover - a .py file always has a loader
         raise PipelineError(f"{path} cannot be imported")
     module = importlib.util.module_from_spec(spec)

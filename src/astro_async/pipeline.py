@@ -97,6 +97,9 @@ class Retry:
         return float(min(self.delay_s * self.backoff ** (retry - 1), self.max_delay_s))
 
 
+_NO_RETRY: Final = Retry(0)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class StepDefinition:
     """One step as declared; the arguments are those of `Pipeline.add_step`."""
@@ -220,7 +223,7 @@ class Pipeline:
             depends_on=tuple(self._resolve(identity, ref) for ref in _as_refs(depends_on)),
             is_async=_is_async(fn),
             timeout_s=timeout,
-            retry=retries if isinstance(retries, Retry) else Retry(retries),
+            retry=retries if isinstance(retries, Retry) else _NO_RETRY if not retries else Retry(retries),
             limits=(limits,) if isinstance(limits, str) else tuple(limits),
             engine=engine,
             on_quarantine=on_quarantine,

@@ -11,18 +11,18 @@ from core.samples import node
 
 def test_an_empty_pipeline_is_a_graph() -> None:
     graph = Graph([])
-    assert (graph.position, graph.dependents, graph.writers, graph.ranks) == ({}, [], {}, [])
+    assert (graph.position, graph.dependents, graph.writers, graph.ranks) == ({}, {}, {}, [])
 
 
 def test_positions_and_dependents_follow_registration_order() -> None:
     graph = Graph([node("a"), node("b", after=["a"]), node("c", after=["a", "b"]), node("d", after=["a"])])
     assert graph.position == {"a": 0, "b": 1, "c": 2, "d": 3}
-    assert graph.dependents == [[1, 2, 3], [2], [], []]
+    assert graph.dependents == {0: [1, 2, 3], 1: [2]}
 
 
 def test_a_dependency_named_twice_is_one_edge() -> None:
     graph = Graph([node("a"), node("b", after=["a", "a"])])
-    assert graph.dependents == [[1], []]
+    assert graph.dependents == {0: [1]}
 
 
 def test_ranks_count_the_earlier_writers_of_each_file() -> None:

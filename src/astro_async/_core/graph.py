@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from astro_async._core.names import StepId, check_distinct, check_name
 from astro_async.exceptions import PipelineError
 
 __all__ = ["Graph", "StepNode"]
 
 
-@dataclass(frozen=True, slots=True)
-class StepNode:
+# No garbage collection: nodes hold text and numbers only, and there may be 100,000 of them.
+class StepNode(msgspec.Struct, frozen=True, gc=False):
     """What scheduling and recovery need to know of one step.
 
     Attributes:
@@ -26,7 +28,6 @@ class StepNode:
         writes: Files that it has read-write, whether or not it will save them.
         depends_on: Ids of earlier steps.
         continues: `on_quarantine="continue"`: its dependents run on the good rows.
-        files: All files that the step touches.
         limits: Named limits of which it takes one unit each while it runs.
         skipped: None of its files was delivered, all being optional.
         queueable: It may be handed to the workers before one of them is free (see `Scheduler.look_ahead`).
@@ -40,11 +41,11 @@ class StepNode:
     limits: tuple[str, ...] = ()
     skipped: bool = False
     queueable: bool = False
-    files: tuple[str, ...] = field(init=False)
 
-    def __post_init__(self) -> None:
-        """Note all files that the step touches: asked for often, it is kept."""
-        object.__setattr__(self, "files", self.reads + self.writes)
+    @property
+    def files(self) -> tuple[str, ...]:
+        """All files that the step touches, the read-only ones first."""
+        return self.reads + self.writes
 
 
 @dataclass(slots=True)
@@ -54,7 +55,7 @@ class Graph:
     Attributes:
         nodes: Steps in serial order; a step's position is its index here.
         position: From step id to position.
-        dependents: For each position, the positions that depend on it.
+        dependents: For each position that has any, the positions that depend on it.
         writers: For each file, the positions of its writers, ascending.
         ranks: For each position, per file the number of writers before it: the step reads the file as
             the first `rank` writers leave it.
@@ -62,7 +63,7 @@ class Graph:
 
     nodes: Sequence[StepNode]
     position: dict[str, int] = field(init=False)
-    dependents: list[list[int]] = field(init=False)
+    dependents: dict[int, list[int]] = field(init=False)
     writers: dict[str, list[int]] = field(init=False)
     ranks: list[tuple[int, ...]] = field(init=False)
 
@@ -76,13 +77,13 @@ class Graph:
             check_name(node.step_id, what="step_id")
         check_distinct((node.step_id for node in self.nodes), what="step_id")
         self.position = {node.step_id: i for i, node in enumerate(self.nodes)}
-        self.dependents = [[] for _ in self.nodes]
+        self.dependents = {}
         self.writers = {}
         self.ranks = []
         for i, node in enumerate(self.nodes):
             for earlier in self._dependencies(i, node):
-                self.dependents[earlier].append(i)
-            self.ranks.append(tuple(len(self.writers.get(name, ())) for name in node.files))
+                self.dependents.setdefault(earlier, []).append(i)
+            self.ranks.append(tuple([len(self.writers.get(name, ())) for name in node.files]))
             for name in node.writes:
                 self.writers.setdefault(name, []).append(i)
 

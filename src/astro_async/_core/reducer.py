@@ -37,7 +37,9 @@ from astro_async.exceptions import PipelineError
 
 __all__ = ["Scheduler"]
 
-_STOPS = frozenset({StepStatus.FAILED, StepStatus.BLOCKED})
+_STOPS = (StepStatus.FAILED, StepStatus.BLOCKED)
+_ENDS = (StepFinished, StepRetrying, StepInterrupted)
+_SETTLES = (StepFinished, StepBlocked, StepSkipped)
 
 
 class Scheduler:
@@ -157,19 +159,14 @@ class Scheduler:
         position = self.graph.position.get(event.step_id or "")
         if position is None:
             return []
-        if isinstance(event, StepRetrying):
+        kind = type(event)
+        if kind is StepRetrying:
             self._backing_off.add(position)
-        else:
+        elif self._backing_off:
             self._backing_off.discard(position)
-        if (
-            isinstance(event, StepFinished | StepRetrying | StepInterrupted)
-            and position in self._holding
-            and not keeps_slot
-        ):
+        if kind in _ENDS and not keeps_slot and position in self._holding:
             self.release(position)
-        if isinstance(event, StepFinished | StepBlocked | StepSkipped):
-            return self._settle(position)
-        return []
+        return self._settle(position) if kind in _SETTLES else []
 
     # -- what it keeps -------------------------------------------------------------------------
 
@@ -178,7 +175,7 @@ class Scheduler:
         for name, writers in self.graph.writers.items():
             for position in itertools.takewhile(settled.__getitem__, writers):
                 self._advance(name, position)
-        for i, targets in enumerate(self.graph.dependents):
+        for i, targets in self.graph.dependents.items():
             if not settled[i]:
                 for dependent in targets:
                     self._missing[dependent] += 1
@@ -205,6 +202,8 @@ class Scheduler:
             if self._free_slots <= 0 and not node.queueable:
                 return None
             position = heapq.heappop(heap)
+            if not node.limits:
+                return position
             full = next((name for name in node.limits if not self._free_limits[name]), None)
             if full is None:
                 return position
@@ -233,12 +232,13 @@ class Scheduler:
     def _settle(self, position: int) -> list[Command]:
         node = self.graph.nodes[position]
         record = self.record(position)
+        dependents = self.graph.dependents.get(position, ())
         commands: list[Command] = []
         if is_satisfied(record.status, continues=node.continues):
-            for dependent in self.graph.dependents[position]:
+            for dependent in dependents:
                 self._one_less(dependent)
         else:
-            for dependent in self.graph.dependents[position]:
+            for dependent in dependents:
                 # Several of its dependencies may end badly; it is blocked by the first.
                 if dependent not in self._doomed and self.record(dependent).status is StepStatus.PENDING:
                     self._doomed.add(dependent)

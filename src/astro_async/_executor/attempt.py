@@ -14,13 +14,13 @@ from time import perf_counter
 from typing import Final, NamedTuple
 
 import anyio
-import anyio.to_thread
 
 from astro_async._core.events import FileFlow, StatRecorded
 from astro_async._core.status import StepStatus
 from astro_async._executor.desk import stage_patched
 from astro_async._store.atomic import Disk
 from astro_async._store.staging import FileOutput, Staging, StepOutput
+from astro_async._threads import in_thread
 from astro_async.context import RunContext, StepContext
 from astro_async.exceptions import AstroError, StorageError
 from astro_async.files import AstroFile, AstroFileSpec, StepFiles
@@ -80,6 +80,9 @@ class RunResources:
         context: What step code may know of the run.
         disk: The seam.
         publish: Gives what an attempt of a step wrote its final names.
+        unbegun: Attempts that are neither begun by a worker nor taken back by the coordinator.
+        unclaimed: Attempts whose end nobody has claimed: neither the step, to publish, nor the coordinator,
+            to revoke. Removal from either set is atomic.
         patches: By step and file, the absolute paths of the patches to apply, in order.
     """
 
@@ -87,6 +90,8 @@ class RunResources:
     disk: Disk
     publish: Callable[[str, int, Sequence[FileOutput]], tuple[FileFlow, ...]]
     patches: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
+    unbegun: set[Attempt] = field(default_factory=set)
+    unclaimed: set[Attempt] = field(default_factory=set)
 
 
 _MAX_DETAIL: Final = 2000
@@ -112,8 +117,6 @@ class Attempt:
     """
 
     __slots__ = (
-        "_begin",
-        "_claim",
         "files",
         "host",
         "inputs",
@@ -143,10 +146,8 @@ class Attempt:
         self.inputs = inputs
         self.resources = resources
         self.host: anyio.CancelScope | None = None
-        # Taking the only element is atomic: either the step publishes or the coordinator revokes.
-        self._claim = [True]
-        # Likewise: either a worker begins the attempt or the coordinator takes it back.
-        self._begin = [True]
+        resources.unbegun.add(self)
+        resources.unclaimed.add(self)
         self.output: StepOutput = _NOTHING
         self.files: StepFiles = _NO_FILES
 
@@ -174,11 +175,11 @@ class Attempt:
 
     def begin(self) -> bool:
         """Decide, once, whether a worker begins this attempt or the coordinator takes it back."""
-        return _take_token(self._begin)
+        return _take_out(self.resources.unbegun, self)
 
     def claim(self) -> bool:
         """Decide, once, who ends this attempt. True for the first who asks."""
-        return _take_token(self._claim)
+        return _take_out(self.resources.unclaimed, self)
 
     def close(self) -> None:
         """Refuse further writes to the attempt's files."""
@@ -213,19 +214,19 @@ async def run_attempt_async(attempt: Attempt) -> Outcome:
             is_cancellation = isinstance(error, anyio.get_cancelled_exc_class())
             if is_cancellation and anyio.current_effective_deadline() == -math.inf:
                 raise
-            return await _in_thread(attempt, error, started)
+            return await _end_async(attempt, error, started)
     if timer.cancelled_caught:
-        return await _in_thread(attempt, TimeoutError(f"timed out after {timeout_s:g} s"), started)
-    return await _in_thread(attempt, None, started)
+        return await _end_async(attempt, TimeoutError(f"timed out after {timeout_s:g} s"), started)
+    return await _end_async(attempt, None, started)
 
 
-async def _in_thread(attempt: Attempt, error: BaseException | None, started: float) -> Outcome:
+async def _end_async(attempt: Attempt, error: BaseException | None, started: float) -> Outcome:
     if error is not None:
         return fail_attempt(attempt, error, started)
     if not attempt.staging.is_used:
         return settle_attempt(attempt, started)
     # Shielded by the thread: a publication once begun is finished and recorded.
-    return await anyio.to_thread.run_sync(settle_attempt, attempt, started, limiter=anyio.CapacityLimiter(1))
+    return await in_thread(settle_attempt, attempt, started)
 
 
 def settle_attempt(attempt: Attempt, started: float) -> Outcome:
@@ -304,10 +305,10 @@ def describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _take_token(tokens: list[bool]) -> bool:
+def _take_out(attempts: set[Attempt], attempt: Attempt) -> bool:
     try:
-        tokens.pop()
-    except IndexError:
+        attempts.remove(attempt)
+    except KeyError:
         return False
     return True
 

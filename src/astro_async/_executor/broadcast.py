@@ -66,6 +66,7 @@ class Broadcast:
 
         After `done` is set it has a few seconds left.
         """
+        limiter = anyio.CapacityLimiter(1)
         async with anyio.create_task_group() as group, events:
 
             async def expire() -> None:
@@ -77,7 +78,7 @@ class Broadcast:
             group.start_soon(expire)
             try:
                 async for event in events:
-                    await anyio.to_thread.run_sync(subscriber, event, abandon_on_cancel=True)
+                    await anyio.to_thread.run_sync(subscriber, event, abandon_on_cancel=True, limiter=limiter)
             except Exception as error:
                 self._logger.warning("subscriber %r raised %r: it is told no more", subscriber, error)
             group.cancel_scope.cancel()

@@ -58,6 +58,8 @@ class Checkpoints:
 
     async def _write(self) -> bool:
         checkpoint = self._store.take_checkpoint()
+        if checkpoint is None:
+            return False
         try:
             await anyio.to_thread.run_sync(self._store.write_checkpoint, checkpoint, limiter=self._limiter)
         except StorageError as error:

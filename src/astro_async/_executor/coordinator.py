@@ -176,21 +176,20 @@ class Coordinator:
     # -- facts in ------------------------------------------------------------------------------
 
     def _take_messages(self) -> None:
-        for message in self._outbox.take():
-            match message:
-                case Outcome():
-                    self._take_outcome(message)
-                case ThreadGone():
-                    self._take_gone(message.position)
-                case (step_id, fraction):
-                    self._tell_progress(str(step_id), float(fraction))
+        messages = self._outbox.take()
+        for message in messages:
+            if isinstance(message, Outcome):
+                self._take_outcome(message)
+            elif isinstance(message, ThreadGone):
+                self._take_gone(message.position)
+            else:
+                self._tell_progress(*message)
+        self._adapt_look_ahead([each.duration_ms for each in messages if isinstance(each, Outcome)])
 
     def _take_outcome(self, outcome: Outcome) -> None:
         attempt = self._running.pop(outcome.position, None)
         if attempt is None:
             return
-        if self._is_threaded(attempt.step):
-            self._adapt_look_ahead(outcome.duration_ms)
         if outcome.storage_error is not None:
             # The disk is at fault, not the step: it starts afresh once there is space again.
             self._fail_storage(outcome.storage_error)
@@ -199,9 +198,17 @@ class Coordinator:
             self._settle(outcome)
 
     def _settle(self, outcome: Outcome, *, keeps_slot: bool = False) -> None:
+        if outcome.status is StepStatus.FAILED and self._retry(outcome, keeps_slot=keeps_slot):
+            return
+        self._note_versions(outcome.files)
+        self._record_finished(outcome, keeps_slot=keeps_slot)
+
+    def _retry(self, outcome: Outcome, *, keeps_slot: bool) -> bool:
+        """Record that a failed attempt will be followed by another, if it will."""
         position, step = outcome.position, self._steps[outcome.position]
         failures = self._failures.get(position, 0) + 1
-        if outcome.status is StepStatus.FAILED and failures <= step.retry.attempts and not self._stop.level:
+        is_retried = failures <= step.retry.attempts and not self._stop.level
+        if is_retried:
             self._failures[position] = failures
             delay_s = step.retry.delay_before(failures)
             at = format_time(self._clock() + timedelta(seconds=delay_s))
@@ -213,9 +220,7 @@ class Coordinator:
                 self._retry_when_gone.add(position)
             else:
                 self._set_timer(delay_s, lambda: self._scheduler.requeue(position))
-            return
-        self._note_versions(outcome.files)
-        self._record_finished(outcome, keeps_slot=keeps_slot)
+        return is_retried
 
     def _record_finished(self, outcome: Outcome, *, keeps_slot: bool = False) -> None:
         assert outcome.status is not None
@@ -333,13 +338,14 @@ class Coordinator:
         if self._broadcast.has_readers:
             self._broadcast.publish(batch)
 
-    def _adapt_look_ahead(self, duration_ms: float) -> None:
+    def _adapt_look_ahead(self, durations_ms: list[float]) -> None:
         """Queue about two milliseconds of work ahead of each worker: many tiny steps, no long one.
 
         One job looks never ahead: what it settles is what the stop point is measured by.
         """
-        if self._jobs > 1:
-            self._mean_ms += (duration_ms - self._mean_ms) * 0.1
+        if self._jobs > 1 and durations_ms:
+            weight = 1 - 0.9 ** len(durations_ms)
+            self._mean_ms += (sum(durations_ms) / len(durations_ms) - self._mean_ms) * weight
             ahead = int(self._jobs * _QUEUED_MS / max(self._mean_ms, 0.001))
             self._scheduler.look_ahead(min(ahead, _MAX_QUEUED))
 

@@ -25,6 +25,7 @@ from astro_async._frames.parquet import WrittenFrame, write_frame
 from astro_async._store.catalogue import load_summaries
 from astro_async._store.ingest_store import IngestStore, hold_ingest_gate
 from astro_async._store.layout import ingested_path
+from astro_async._threads import in_thread
 from astro_async.exceptions import AstroError, IngestError, RunRefusedError, StepError
 from astro_async.ingest_spec import IngestFileSpec
 from astro_async.pipeline import ExecutionMode, Pipeline
@@ -57,11 +58,10 @@ async def ingest_source(
     specs = pipeline.file_specs()
     now = services.clock()
     is_serial = ExecutionMode(pipeline.execution_mode) is ExecutionMode.SERIAL
-    matched = await anyio.to_thread.run_sync(match_files, list(specs.values()), source)
+    matched = await in_thread(match_files, list(specs.values()), source)
     gate = None
     if is_serial:
-        hold = functools.partial(hold_ingest_gate, pipeline_dir, disk=services.disk, now=format_time(now))
-        gate = await anyio.to_thread.run_sync(hold)
+        gate = await in_thread(hold_ingest_gate, pipeline_dir, disk=services.disk, now=format_time(now))
     try:
         if is_serial:
             _refuse_while_incomplete(pipeline_dir)
@@ -130,18 +130,17 @@ async def _ingest(
 ) -> RunRecord:
     specs = pipeline.file_specs()
     created = services.clock()
-    make = functools.partial(IngestStore, pipeline_dir, disk=services.disk, now=format_time(created))
-    store = await anyio.to_thread.run_sync(make)
+    store = await in_thread(IngestStore, pipeline_dir, disk=services.disk, now=format_time(created))
     written: dict[str, WrittenFrame] = {}
     try:
         await _convert_all(specs, matched, store, written)
         events = _first_events(
             pipeline, matched, written, source, params, store, created.date().isoformat(), services
         )
-        run = await anyio.to_thread.run_sync(store.publish, events)
+        run = await in_thread(store.publish, events)
     except BaseException:
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(store.abandon)
+            await in_thread(store.abandon)
         raise
     for notice in store.notices:
         logger.warning("%s", notice)

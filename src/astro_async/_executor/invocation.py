@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
 import os
@@ -10,10 +9,9 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from typing import Any
+from typing import Any, Final
 
 import anyio
-import anyio.to_thread
 
 from astro_async._core.events import RunPlanned, VersionsDropped
 from astro_async._core.graph import Graph
@@ -29,11 +27,16 @@ from astro_async._executor.stop import StopSwitch
 from astro_async._executor.workers import Outbox
 from astro_async._store.atomic import Disk
 from astro_async._store.run_store import RunStore
+from astro_async._threads import in_thread
 from astro_async.context import RunContext
 from astro_async.exceptions import PipelineError, RunRefusedError
 from astro_async.pipeline import Pipeline
 
 __all__ = ["Invocation", "Invoker", "RunOptions", "Services", "check_params", "utc_now"]
+
+
+# A change early in a large pipeline concerns thousands of steps alike.
+_MAX_NOTICES: Final = 10
 
 
 def utc_now() -> datetime:
@@ -125,10 +128,7 @@ class Invoker:
         jobs = self._jobs()
         check_params(self.options.params or {})
         now = format_time(self.services.clock())
-        open_store = functools.partial(
-            RunStore.open, self.pipeline_dir, run_id, disk=self.services.disk, now=now
-        )
-        store = await anyio.to_thread.run_sync(open_store)
+        store = await in_thread(RunStore.open, self.pipeline_dir, run_id, disk=self.services.disk, now=now)
         try:
             self.logger.addHandler(store.log)
             graph = self.pipeline.graph(store.record.files)
@@ -146,7 +146,7 @@ class Invoker:
         finally:
             self.logger.removeHandler(store.log)
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(store.close)
+                await in_thread(store.close)
 
     def _jobs(self) -> int:
         jobs = self.pipeline.default_jobs() if self.options.jobs is None else self.options.jobs
@@ -165,7 +165,7 @@ class Invoker:
             for subscriber in self.subscribers:
                 group.start_soon(self.broadcast.serve, subscriber, self.broadcast.open(), done)
             try:
-                await anyio.to_thread.run_sync(store.commit_plan, event, plan)
+                await in_thread(store.commit_plan, event, plan)
                 self.broadcast.publish([event])
                 hung = await self._coordinate(store, graph, event.jobs)
                 if store.record.status is RunStatus.COMPLETED and not self.pipeline.keep_versions:
@@ -224,7 +224,7 @@ class Invoker:
                 paths=[version.path for version in versions],
                 size_bytes=sum(version.size_bytes for version in versions),
             )
-            await anyio.to_thread.run_sync(store.drop_versions, event)
+            await in_thread(store.drop_versions, event)
 
 
 def check_params(params: Mapping[str, Any]) -> None:
@@ -268,8 +268,11 @@ def _plan_event(
 
 
 def _describe_stale(plan: Plan) -> list[str]:
-    return [
+    described = [
         f"step {stale.step_id} read {stale.file} as {stale.read}, which has been replaced since; "
         f"it published nothing, so it is not run again (--rerun {stale.step_id} does)"
-        for stale in plan.stale
+        for stale in plan.stale[:_MAX_NOTICES]
     ]
+    if len(plan.stale) > _MAX_NOTICES:
+        described.append(f"… and {len(plan.stale) - _MAX_NOTICES} more steps like that")
+    return described

@@ -31,6 +31,7 @@ from astro_async._store.atomic import Disk
 from astro_async._store.layout import log_path
 from astro_async._store.log import RunLog
 from astro_async._store.staging import StepOutput
+from astro_async._threads import in_thread
 from astro_async.context import RunContext
 from astro_async.exceptions import PipelineError, StepError
 from astro_async.loading import load_pipeline
@@ -67,7 +68,9 @@ async def run_attempt_in_process(attempt: Attempt) -> Outcome:
     error: BaseException | None = None
     with anyio.move_on_after(timeout_s) as timer:
         try:
-            returned = await anyio.to_process.run_sync(_run_task, _describe_task(attempt), cancellable=True)
+            returned = await anyio.to_process.run_sync(
+                _run_task, _describe_task(attempt), cancellable=True, limiter=anyio.CapacityLimiter(1)
+            )
             _take_over(attempt, returned)
         except Exception as raised:
             error = raised
@@ -76,8 +79,8 @@ async def run_attempt_in_process(attempt: Attempt) -> Outcome:
     if error is not None:
         # The child may have written before it died; the parent knows nothing of it, so look.
         attempt.staging.adopt()
-        return await anyio.to_thread.run_sync(fail_attempt, attempt, error, started)
-    return await anyio.to_thread.run_sync(settle_attempt, attempt, started)
+        return await in_thread(fail_attempt, attempt, error, started)
+    return await in_thread(settle_attempt, attempt, started)
 
 
 def _describe_task(attempt: Attempt) -> _Task:

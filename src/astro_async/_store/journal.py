@@ -44,7 +44,7 @@ class Journal:
         Raises:
             StorageError: The disk refuses; nothing was written.
         """
-        content = b"".join(dump_event(event) + b"\n" for event in events)
+        content = b"".join([line for event in events for line in (dump_event(event), b"\n")])
         try:
             self._disk.append(self._descriptor, self.path, content)
         except StorageError:

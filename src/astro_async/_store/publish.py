@@ -125,6 +125,7 @@ class Publisher:
         self, staged: StagedFile, path: str, placed: dict[str, str], targets: list[str]
     ) -> VersionWritten:
         target = f"{self._directory}/{path}"
+        _refuse_symlinks(self._directory, path)
         self.disk.make_directory(os.path.dirname(target))
         self.disk.publish(staged.path, target)
         targets.append(target)

@@ -61,6 +61,7 @@ class RunStore:
         reading = read_run(directory, checks_prefix=True)
         self.record: RunRecord = reading.record
         # What a process that died had in its journal may have missed the statistics.
+        self._appended_seq = self.record.seq
         self._unrecorded: list[AnyEvent] = list(reading.tail)
         self._writing = threading.Lock()
         self.log = RunLog(layout.log_path(directory), disk)
@@ -164,22 +165,31 @@ class RunStore:
             StorageError: The disk refuses; nothing was written.
         """
         self._journal.append(events)
+        self._appended_seq = events[-1].seq
         self._unrecorded.extend(events)
 
-    def take_checkpoint(self) -> Checkpoint:
-        """Return what the next checkpoint is to make durable. Linear in steps, but shares the records."""
+    def take_checkpoint(self) -> Checkpoint | None:
+        """Return what the next checkpoint is to make durable. Linear in steps, but shares the records.
+
+        None while the state is ahead of the journal, which the disk would not take: a manifest must never
+        hold what the journal does not.
+        """
+        if self.record.seq != self._appended_seq:
+            return None
         events, self._unrecorded = self._unrecorded, []
         manifest = snapshot_record(
             self.record, journal_bytes=self._journal.size_bytes, journal_crc32=self._journal.crc32
         )
         return Checkpoint(manifest, events)
 
-    def write_checkpoint(self, checkpoint: Checkpoint) -> None:
+    def write_checkpoint(self, checkpoint: Checkpoint | None) -> None:
         """Sync files, directories and journal, in this order, then write manifest and statistics. Blocks.
 
         Raises:
             StorageError: The disk refuses.
         """
+        if checkpoint is None:
+            return
         with self._writing:
             self._sync_pending()
             self.disk.write_file(layout.manifest_path(self.directory), dump_manifest(checkpoint.manifest))
