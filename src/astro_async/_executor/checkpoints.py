@@ -48,13 +48,16 @@ class Checkpoints:
             took_s = time.perf_counter() - started
             interval_s = min(max(_INTERVAL_S, took_s / _SHARE), _MAX_INTERVAL_S)
 
+    async def link_last(self) -> None:
+        """Make the links to what is last of each file, before the journal says that the run has ended."""
+        try:
+            await anyio.to_thread.run_sync(self._store.finish, limiter=self._limiter)
+        except StorageError as error:
+            self._on_failure(error)
+
     async def finish(self) -> None:
-        """Write the last checkpoint and the links to the last versions."""
-        if await self._write():
-            try:
-                await anyio.to_thread.run_sync(self._store.finish, limiter=self._limiter)
-            except StorageError as error:
-                self._on_failure(error)
+        """Write the last checkpoint."""
+        await self._write()
 
     async def _write(self) -> bool:
         checkpoint = self._store.take_checkpoint()

@@ -432,6 +432,9 @@ class Coordinator:
                 await self._outbox.wait()
                 self._take_messages()
         self._give_up_retries()
+        self._flush()
+        if self._storage_error is None:
+            await self._checkpoints.link_last()
         detail = str(self._storage_error) if self._storage_error is not None else None
         if self.hung:
             detail = f"threads that cannot be stopped: {', '.join(self.hung)}"

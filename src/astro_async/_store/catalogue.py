@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from astro_async._core.manifest import Manifest, snapshot_record, summarise
@@ -12,7 +13,12 @@ from astro_async._core.status import RunStatus
 from astro_async._store import layout
 from astro_async._store.journal import read_manifest, read_run
 from astro_async._store.lock import is_locked
-from astro_async.exceptions import AstroError, InvalidNameError, RunNotFoundError
+from astro_async.exceptions import (
+    AstroError,
+    InvalidNameError,
+    RunNotFoundError,
+    StorageError,
+)
 
 __all__ = ["existing_run_directory", "list_run_ids", "load_run", "load_summaries"]
 
@@ -46,13 +52,15 @@ def load_summaries(pipeline_dir: str) -> tuple[list[RunSummary], list[str]]:
 
 
 def _manifest_of(directory: str) -> Manifest:
-    try:
-        return read_manifest(directory)
-    except AstroError:
-        reading = read_run(directory)
-        return snapshot_record(
-            reading.record, journal_bytes=reading.journal_bytes, journal_crc32=reading.journal_crc32
-        )
+    with contextlib.suppress(StorageError, OSError):
+        manifest = read_manifest(directory)
+        if os.path.getsize(layout.events_path(directory)) == manifest.journal_bytes:
+            return manifest
+    # The journal is ahead: the run goes on, or its process died before it wrote the manifest.
+    reading = read_run(directory)
+    return snapshot_record(
+        reading.record, journal_bytes=reading.journal_bytes, journal_crc32=reading.journal_crc32
+    )
 
 
 def existing_run_directory(pipeline_dir: str, run_id: RunId) -> str:
