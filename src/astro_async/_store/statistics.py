@@ -6,12 +6,15 @@ and no run.
 
 from __future__ import annotations
 
+import itertools
 import os
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Final
 from urllib.parse import quote
+
+import msgspec
 
 from astro_async._core.records import IngestedFile, RunRecord
 from astro_async._core.statistics import Statistic
@@ -35,6 +38,7 @@ CREATE TABLE IF NOT EXISTS statistics (
 ) WITHOUT ROWID;
 """
 _WAIT_S: Final = 5.0
+_ROWS_A_STATEMENT: Final = 50
 
 
 def _connect(path: str) -> sqlite3.Connection:
@@ -50,7 +54,7 @@ def _connect(path: str) -> sqlite3.Connection:
     return connection
 
 
-def record_run(path: str, run: RunRecord, statistics: Iterable[Statistic], *, disk: Disk) -> None:
+def record_run(path: str, run: RunRecord, statistics: Sequence[Statistic], *, disk: Disk) -> None:
     """Write how a run stands, its files, and a batch of statistics, in one transaction.
 
     Raises:
@@ -81,13 +85,14 @@ def record_run(path: str, run: RunRecord, statistics: Iterable[Statistic], *, di
                     for f in files
                 ],
             )
-            connection.executemany(
-                "INSERT OR REPLACE INTO statistics VALUES (?, ?, ?, ?, ?, ?)",
-                # In the order of the key, where SQLite appends instead of searching.
-                sorted(
-                    (run.run_id, s.scope, s.subject, s.action, s.value, s.recorded_at) for s in statistics
-                ),
-            )
+            # In the order of the key, where SQLite appends instead of searching, many to a statement:
+            # for each statement it has the interpreter wait.
+            rows = sorted((run.run_id, *msgspec.structs.astuple(each)) for each in statistics)
+            for start in range(0, len(rows), _ROWS_A_STATEMENT):
+                chunk = rows[start : start + _ROWS_A_STATEMENT]
+                places = ",".join(["(?, ?, ?, ?, ?, ?)"] * len(chunk))
+                values = list(itertools.chain.from_iterable(chunk))
+                connection.execute(f"INSERT OR REPLACE INTO statistics VALUES {places}", values)
     except sqlite3.Error as error:
         raise StorageError(f"cannot write statistics to {path}: {error}") from error
 

@@ -1,0 +1,252 @@
+"""`astro` as a process of its own: signals, locks, pipes, terminals."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cli.commands import GATED, GOOD, astro, document, ingest, make_project, start
+
+PATIENCE_S = 120
+
+
+class Gate:
+    """Two fifos: a step tells that it has begun, and waits to be let on."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.processes: list[subprocess.Popen[str]] = []
+        os.mkfifo(folder / "started")
+        os.mkfifo(folder / "gate")
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        process = start(*arguments, cwd=self.folder)
+        self.processes.append(process)
+        return process
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.communicate()
+
+    def wait_until_started(self) -> int:
+        """Return the pid that the step runs in."""
+        with open(self.folder / "started") as started:
+            return int(started.read())
+
+    def let_on(self) -> None:
+        with open(self.folder / "gate", "w") as gate:
+            gate.write("go")
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[Gate]:
+    made = Gate(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def gated(gate: Gate) -> Gate:
+    ingest(make_project(gate.folder, GATED))
+    return gate
+
+
+def status_of(folder: Path) -> tuple[str, dict[str, int]]:
+    (run,) = document("list", "-C", folder)["runs"]
+    return run["status"], run["step_counts"]
+
+
+def read_until(process: subprocess.Popen[str], words: str) -> None:
+    assert process.stderr is not None
+    for line in process.stderr:
+        if words in line:
+            return
+    raise AssertionError(f"{words!r} was not said")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_the_first_signal_lets_steps_finish(gated: Gate, number: signal.Signals, code: int) -> None:
+    process = gated.start("run")
+    gated.wait_until_started()
+    process.send_signal(number)
+    read_until(process, "stopping: running steps finish")
+    gated.let_on()
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == code
+    assert "[1/2] complete    wait" in out
+    assert "is interrupted: 1 complete, 1 pending" in out
+    assert "goes on where it stopped" in out
+    assert "Traceback" not in err
+    assert status_of(gated.folder) == ("interrupted", {"complete": 1, "pending": 1})
+    assert "[1/1] complete    later" in astro("run", "-C", gated.folder).stdout
+
+
+def test_the_second_signal_cancels_and_threads_are_left_behind(gated: Gate) -> None:
+    process = gated.start("run", "--mode", "json")
+    gated.wait_until_started()
+    process.send_signal(signal.SIGTERM)
+    read_until(process, "stopping")
+    process.send_signal(signal.SIGTERM)
+    # The step still waits at its gate: the command ends all the same.
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 143
+    kinds = [json.loads(line)["kind"] for line in out.splitlines()]
+    assert kinds == ["run_planned", "step_started", "step_interrupted", "run_finished"]
+    assert "cancelling" in err
+    assert status_of(gated.folder) == ("interrupted", {"pending": 2})
+
+
+def test_the_third_signal_leaves_even_when_a_step_blocks_the_loop(gate: Gate, tmp_path: Path) -> None:
+    blocking = GATED.replace("def wait", "async def wait")
+    ingest(make_project(tmp_path, blocking))
+    process = gate.start("run")
+    gate.wait_until_started()
+    process.send_signal(signal.SIGINT)
+    read_until(process, "stopping")
+    process.send_signal(signal.SIGTERM)
+    read_until(process, "cancelling")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130
+    assert status_of(tmp_path)[0] == "interrupted"
+
+
+def test_a_signal_that_interrupts_nothing_does_not_change_the_verdict(gate: Gate, tmp_path: Path) -> None:
+    alone = GATED.replace(
+        'self.add_step("Later", lambda ctx, files: None, READER, depends_on="wait")', "pass"
+    )
+    ingest(make_project(tmp_path, alone))
+    process = gate.start("run")
+    gate.wait_until_started()
+    process.send_signal(signal.SIGTERM)
+    read_until(process, "stopping")
+    gate.let_on()
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+    assert status_of(tmp_path)[0] == "completed"
+
+
+def test_a_signal_during_ingest_leaves_nothing_behind(gate: Gate, tmp_path: Path) -> None:
+    # The reader of the source is held at the gate; the ingest waits for it, then drops what it read.
+    reading = GATED.replace(
+        '{"id": pl.Int64, "score": pl.Int64})',
+        "preprocess=lambda path: (wait(None, None), pl.read_csv(path))[1])",
+    )
+    make_project(tmp_path, reading)
+    process = gate.start("ingest", "source")
+    gate.wait_until_started()
+    process.send_signal(signal.SIGTERM)
+    gate.let_on()
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, out) == (143, "")
+    assert "Traceback" not in err
+    assert document("list", "-C", tmp_path)["runs"] == []
+    assert list((tmp_path / ".working").iterdir()) == []
+
+
+def test_a_thread_that_outlives_its_timeout_does_not_hold_up_the_command(gate: Gate) -> None:
+    ingest(make_project(gate.folder, GATED.replace("wait, READER)", "wait, READER, timeout=0.1)")))
+    process = gate.start("run")
+    gate.wait_until_started()
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1
+    assert "failed wait: timed out after 0.1 s; its thread is still busy" in out
+    assert "threads that cannot be stopped: wait" in out
+    assert err == ""
+
+
+def test_an_events_file_that_fills_the_disk_does_not_harm_the_run(tmp_path: Path) -> None:
+    ingest(make_project(tmp_path, GOOD))
+    result = astro("run", "--events", "/dev/full", "-C", tmp_path)
+    assert result.stderr == "warning: --events is not written any more: [Errno 28] No space left on device\n"
+    assert "is completed" in result.stdout
+
+
+def test_locked_by_another_process(gated: Gate) -> None:
+    process = gated.start("run")
+    pid = gated.wait_until_started()
+    # Readers are not locked out.
+    assert status_of(gated.folder)[0] == "running"
+    refused = astro("run", "-C", gated.folder, code=4)
+    assert f"is locked by process {pid} on {socket.gethostname()} since 20" in refused.stderr
+    gated.let_on()
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["show"], ["run", "--dry-run"], ["run"]], ids=" ".join)
+def test_a_reader_that_goes_away(tmp_path: Path, arguments: list[str]) -> None:
+    ingest(make_project(tmp_path, GOOD))
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = subprocess.run(
+        [sys.executable, "-m", "astro_async", *arguments],
+        cwd=tmp_path,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writer)
+    assert (process.returncode, process.stderr) == (0, "")
+    if arguments == ["run"]:
+        assert status_of(tmp_path)[0] == "completed"
+
+
+def run_on_terminal(folder: Path, *arguments: str, **environment: str) -> str:
+    """Run `astro` on a terminal of its own and return what it wrote there."""
+    controller, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "astro_async", *arguments],
+        cwd=folder,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24", **environment},
+    )
+    os.close(terminal)
+    written = b""
+    while True:
+        try:
+            chunk = os.read(controller, 65536)
+        except OSError:
+            break
+        if not chunk:
+            break
+        written += chunk
+    os.close(controller)
+    assert process.wait() == 0
+    return written.decode()
+
+
+def test_a_terminal_gets_the_dashboard_and_colours(tmp_path: Path) -> None:
+    ingest(make_project(tmp_path, GOOD))
+    text = run_on_terminal(tmp_path, "run")
+    assert "\x1b[32mcomplete" in text
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1
+    assert "is completed: 2 complete" in text
+
+
+def test_no_color(tmp_path: Path) -> None:
+    ingest(make_project(tmp_path, GOOD))
+    text = run_on_terminal(tmp_path, "run", NO_COLOR="1")
+    assert "complete" in text
+    assert "\x1b[3" not in text
+    assert run_on_terminal(tmp_path, "run", TERM="dumb").startswith("nothing to do")
+
+
+def test_both_scripts_are_installed() -> None:
+    for name in ("astro", "astro-async"):
+        script = Path(sys.executable).parent / name
+        shown = subprocess.run([script, "--version"], capture_output=True, text=True, check=True)
+        assert shown.stdout.startswith("astro-async ")
