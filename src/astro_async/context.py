@@ -298,7 +298,7 @@ class Quarantine:
     # ------------------------------------------------------------------------------------------
 
     def _check_own(self, file: AstroFile) -> None:
-        if not isinstance(file, AstroFile) or not any(file is own for own in self._files):
+        if not self._files.owns(file):
             raise StepError("quarantine takes rows of a file of this step: pass one of its `files`")
 
     def _stage_judged(self, file: AstroFile, bad: pl.DataFrame | pl.LazyFrame) -> StagedFile:

@@ -6,7 +6,8 @@ version of the file when the step settles well, and never otherwise. Publishing 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, Final, overload
 
@@ -73,7 +74,7 @@ class AstroFile:
     A step sees its own saves: after `save_in_place` the file loads what was saved. The last save is what
     the step publishes. Safe to use from several threads of the step, as far as reading goes.
 
-    Every method that blocks has an async twin with an `a` before its name, for `async def` steps.
+    `load` and the saves have async twins with an `a` before their names, for `async def` steps.
 
     Attributes:
         spec: How the step declared the file.
@@ -284,13 +285,19 @@ class AstroFile:
 
 
 class StepFiles(Sequence[AstroFile | None]):
-    """The files of a step, by position and by name; an optional file that was not delivered is None."""
+    """The files of a step, by position and by name; an optional file that was not delivered is None.
 
-    __slots__ = ("_files", "_names")
+    A file is opened when it is first asked for: a step that looks at none costs none.
+    """
 
-    def __init__(self, names: Iterable[str], files: Iterable[AstroFile | None]) -> None:
-        self._names = tuple(names)
-        self._files = tuple(files)
+    __slots__ = ("_is_closed", "_lock", "_names", "_open", "_opened")
+
+    def __init__(self, names: tuple[str, ...], open_file: Callable[[int], AstroFile | None]) -> None:
+        self._names = names
+        self._open = open_file
+        self._opened: dict[int, AstroFile | None] = {}
+        self._is_closed = False
+        self._lock = threading.Lock()
 
     # A step knows which of its files are optional; a union with None here would burden all others.
     @overload
@@ -304,6 +311,8 @@ class StepFiles(Sequence[AstroFile | None]):
             KeyError: The step has no file of that name.
             IndexError: The step has fewer files.
         """
+        if isinstance(key, slice):
+            return [self[i] for i in range(*key.indices(len(self)))]
         if isinstance(key, str):
             try:
                 key = self._names.index(key)
@@ -311,12 +320,34 @@ class StepFiles(Sequence[AstroFile | None]):
                 raise KeyError(
                     f"this step has no file {key!r}; it has {', '.join(map(repr, self._names)) or 'none'}"
                 ) from None
-        return self._files[key]  # type: ignore[return-value]
+        return self._file(range(len(self))[key])  # type: ignore[return-value]
 
     def __len__(self) -> int:
         """Return the number of files that the step declares."""
-        return len(self._files)
+        return len(self._names)
 
     def __iter__(self) -> Iterator[AstroFile]:
         """Yield the files in the order in which the step declares them."""
-        return iter(self._files)  # type: ignore[arg-type]
+        for position in range(len(self)):
+            yield self._file(position)  # type: ignore[misc]
+
+    def owns(self, file: object) -> bool:
+        """Tell whether a file is one of these. For the package itself."""
+        return any(file is own for own in self._opened.values() if own is not None)
+
+    def close(self) -> None:
+        """Refuse whatever a thread that outlives its step still tries to write. For the package itself."""
+        self._is_closed = True
+        for file in list(self._opened.values()):
+            if file is not None:
+                file.close()
+
+    def _file(self, position: int) -> AstroFile | None:
+        # Two threads of a step must get the same object: what is quarantined from it is numbered together.
+        with self._lock:
+            if position not in self._opened:
+                file = self._open(position)
+                if file is not None and self._is_closed:
+                    file.close()
+                self._opened[position] = file
+            return self._opened[position]

@@ -118,10 +118,15 @@ class StepDefinition:
     max_quarantined: int | None
     max_quarantined_fraction: float | None
     file_names: tuple[str, ...] = field(init=False)
+    reads: tuple[str, ...] = field(init=False)
+    writes: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         """Note the names of the files: asked for at every start, they are kept."""
-        object.__setattr__(self, "file_names", tuple(spec.ingest_name for spec in self.files))
+        names = [(spec.ingest_name, spec.readonly) for spec in self.files]
+        object.__setattr__(self, "file_names", tuple([name for name, _ in names]))
+        object.__setattr__(self, "reads", tuple([name for name, readonly in names if readonly]))
+        object.__setattr__(self, "writes", tuple([name for name, readonly in names if not readonly]))
 
 
 class Pipeline:
@@ -406,8 +411,8 @@ class Pipeline:
                 )
         return StepNode(
             step_id=step.step_id,
-            reads=tuple([spec.ingest_name for spec in step.files if spec.readonly]),
-            writes=tuple([spec.ingest_name for spec in step.files if not spec.readonly]),
+            reads=step.reads,
+            writes=step.writes,
             depends_on=step.depends_on,
             continues=step.on_quarantine == "continue",
             limits=tuple(dict.fromkeys(step.limits)) if step.limits else (),

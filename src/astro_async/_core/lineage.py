@@ -1,6 +1,6 @@
 """Versions: what a step reads, and what must run again.
 
-One rule covers retries, crashes, `--rerun` and edited pipelines (section 6 of the behaviour contract).
+One rule covers retries, crashes, `--rerun` and edited pipelines.
 Walk the steps of the pipeline as it is now, in serial order, with the version of each file that a step
 would read. A step runs again if it did not end well, is named, depends on a step that runs again, or
 published something made from a version other than the one it would read now. Versions are compared by

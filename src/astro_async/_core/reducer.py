@@ -120,7 +120,9 @@ class Scheduler:
             heapq.heappush(self._due, position)
 
     def release(self, position: int) -> None:
-        """Give back the slot and the limits of a step."""
+        """Give back the slot and the limits of a step, if it holds them."""
+        if position not in self._holding:
+            return
         self._holding.discard(position)
         self._free_slots += 1
         for name in self.graph.nodes[position].limits:
@@ -164,7 +166,7 @@ class Scheduler:
             self._backing_off.add(position)
         elif self._backing_off:
             self._backing_off.discard(position)
-        if kind in _ENDS and not keeps_slot and position in self._holding:
+        if kind in _ENDS and not keeps_slot:
             self.release(position)
         return self._settle(position) if kind in _SETTLES else []
 

@@ -1,7 +1,7 @@
 """Statuses of steps and runs, what may follow what, and the verdict of a run.
 
 Every rule about a status is in this file; the diagram in `docs/architecture.md` is drawn from its tables.
-The wire strings are fixed by the behaviour contract.
+The wire strings are part of the format on disk and never change.
 """
 
 from __future__ import annotations

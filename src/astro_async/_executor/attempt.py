@@ -23,7 +23,7 @@ from astro_async._store.staging import FileOutput, Staging, StepOutput
 from astro_async._threads import in_thread
 from astro_async.context import RunContext, StepContext
 from astro_async.exceptions import AstroError, StorageError
-from astro_async.files import AstroFile, AstroFileSpec, StepFiles
+from astro_async.files import AstroFile, StepFiles
 from astro_async.pipeline import StepDefinition
 
 __all__ = [
@@ -37,17 +37,30 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class FileInput:
-    """The version of a file that an attempt is given.
+class FileInput(NamedTuple):
+    """The version of a file that attempts are given.
 
     Attributes:
         path: Relative to the run directory.
         rows: Number of rows.
+        only_read: What is recorded of a step that has the file read-only.
+        let_pass: What is recorded of a step that may write it and did not.
     """
 
     path: str
     rows: int
+    only_read: FileFlow
+    let_pass: FileFlow
+
+    @classmethod
+    def of(cls, name: str, path: str, rows: int) -> FileInput:
+        """Return the input that a version of a file makes. One object serves all steps that read it."""
+        return cls(
+            path,
+            rows,
+            FileFlow(name, path, rows, None, 0, None),
+            FileFlow(name, path, rows, rows, 0, None),
+        )
 
 
 class Outcome(NamedTuple):
@@ -97,7 +110,7 @@ class RunResources:
 _MAX_DETAIL: Final = 2000
 
 _NOTHING: Final = StepOutput([])
-_NO_FILES: Final = StepFiles((), ())
+_NO_FILES: Final = StepFiles((), lambda _: None)
 
 
 class Attempt:
@@ -152,16 +165,32 @@ class Attempt:
         self.files: StepFiles = _NO_FILES
 
     def open(self) -> StepContext:
-        """Make the step's view of its files, and return the context that step code is given."""
-        resources = self.resources
-        directory = resources.context.run_directory
-        self.staging = Staging(directory, self.step.step_id, self.number, resources.disk)
-        self.output = StepOutput([])
-        step = self.step
-        self.files = StepFiles(step.file_names, [self._open(spec) for spec in step.files])
+        """Make the step's view of its files, and return the context that step code is given.
+
+        Blocks on the disk if the operator has amended rows of the step.
+        """
+        self.prepare()
+        self.files = StepFiles(self.step.file_names, self._open)
+        if self.is_amended:
+            for name in self.step.file_names:
+                # What an operator decided lands, whether or not the step looks at the file.
+                self.files[name]
         return StepContext(self.resources.context, self.step.step_id, self.number, self.output, self.files)
 
-    def _open(self, spec: AstroFileSpec) -> AstroFile | None:
+    def prepare(self) -> None:
+        """Make room for what the step will write, here or in another process."""
+        directory = self.resources.context.run_directory
+        self.staging = Staging(directory, self.step.step_id, self.number, self.resources.disk)
+        self.output = StepOutput([])
+
+    @property
+    def is_amended(self) -> bool:
+        """Whether the operator has amended rows of the step."""
+        patches = self.resources.patches
+        return bool(patches) and any((self.step.step_id, name) in patches for name in self.step.file_names)
+
+    def _open(self, index: int) -> AstroFile | None:
+        spec = self.step.files[index]
         given = self.inputs[spec.ingest_name]
         if given is None:
             return None
@@ -173,6 +202,17 @@ class Attempt:
             path = stage_patched(output, path, patches, self.staging)
         return AstroFile(spec, output, path, self.staging)
 
+    def flows(self, published: Sequence[FileFlow]) -> tuple[FileFlow, ...]:
+        """Return what is recorded of each file, in the order of the step: most files were not touched."""
+        touched = {flow.name: flow for flow in published}
+        found = []
+        for spec in self.step.files:
+            given = self.inputs[spec.ingest_name]
+            if given is not None:
+                untouched = given.only_read if spec.readonly else given.let_pass
+                found.append(touched.get(spec.ingest_name, untouched))
+        return tuple(found)
+
     def begin(self) -> bool:
         """Decide, once, whether a worker begins this attempt or the coordinator takes it back."""
         return _take_out(self.resources.unbegun, self)
@@ -180,12 +220,6 @@ class Attempt:
     def claim(self) -> bool:
         """Decide, once, who ends this attempt. True for the first who asks."""
         return _take_out(self.resources.unclaimed, self)
-
-    def close(self) -> None:
-        """Refuse further writes to the attempt's files."""
-        for file in self.files:
-            if file is not None:
-                file.close()
 
 
 def run_attempt(attempt: Attempt) -> Outcome:
@@ -209,7 +243,8 @@ async def run_attempt_async(attempt: Attempt) -> Outcome:
     timeout_s = math.inf if attempt.step.timeout_s is None else attempt.step.timeout_s
     with anyio.move_on_after(timeout_s) as timer:
         try:
-            await attempt.step.fn(attempt.open(), attempt.files)
+            context = await in_thread(attempt.open) if attempt.is_amended else attempt.open()
+            await attempt.step.fn(context, attempt.files)
         except BaseException as error:
             is_cancellation = isinstance(error, anyio.get_cancelled_exc_class())
             if is_cancellation and anyio.current_effective_deadline() == -math.inf:
@@ -233,11 +268,10 @@ def settle_attempt(attempt: Attempt, started: float) -> Outcome:
     """Check what a step that returned has done, publish it, and tell. Blocks on the disk; never raises."""
     is_claimed = False
     try:
-        attempt.close()
-        for file in attempt.files:
-            # What an operator decided lands, whether or not the step saves.
-            if file is not None and not file.output.readonly and file.output.version is None:
-                file.output.version = file.output.patched
+        attempt.files.close()
+        for output in attempt.output.files:
+            if not output.readonly and output.version is None:
+                output.version = output.patched
         excess = _over_limit(attempt)
         if excess is not None:
             # Its parts are kept to read; nothing else of it is.
@@ -251,7 +285,11 @@ def settle_attempt(attempt: Attempt, started: float) -> Outcome:
         if not is_claimed:
             attempt.staging.discard()
             return Outcome(attempt.position, None, _ms_since(started))
-        flows = attempt.resources.publish(attempt.step.step_id, attempt.number, attempt.output.files)
+        outputs = [each for each in attempt.output.files if not each.is_idle]
+        published: Sequence[FileFlow] = ()
+        if outputs:
+            published = attempt.resources.publish(attempt.step.step_id, attempt.number, outputs)
+        flows = attempt.flows(published)
         attempt.staging.discard()
     except BaseException as error:
         return fail_attempt(attempt, error, started, is_claimed=is_claimed)
@@ -270,7 +308,7 @@ def fail_attempt(
     attempt: Attempt, error: BaseException, started: float, *, is_claimed: bool = False
 ) -> Outcome:
     """Return the outcome of an attempt that raised; what it staged is dropped. Never raises."""
-    attempt.close()
+    attempt.files.close()
     is_revoked = not is_claimed and not attempt.claim()
     storage_error = error if isinstance(error, StorageError) else None
     try:

@@ -56,6 +56,8 @@ __all__ = ["Coordinator", "Message"]
 # See `_adapt_look_ahead`.
 _QUEUED_MS: Final = 2.0
 _MAX_QUEUED: Final = 512
+# How long the end of a run waits for threads that were told to end.
+_GRACE_S: Final = 1.0
 # A queue that stands still for so long has longer steps in it.
 _STALL_S: Final = 0.002
 
@@ -108,7 +110,7 @@ class Coordinator:
         self._stop_seen = scheduler.stop
         # By path: the versions that attempts may be given.
         self._versions = {
-            file.parquet_path: FileInput(file.parquet_path, file.row_count)
+            file.parquet_path: FileInput.of(file.name, file.parquet_path, file.row_count)
             for file in self._run.files.values()
         }
         for record in self._run.steps.values():
@@ -375,18 +377,22 @@ class Coordinator:
         """Report a thread that outlived its timeout. It cannot be killed: its slot stays taken."""
         if self._running.get(attempt.position) is not attempt or not self._revoke(attempt):
             return
+        is_busy = attempt.position in self._hung
         timeout_s = attempt.step.timeout_s or 0.0
-        detail = f"timed out after {timeout_s:g} s; its thread is still busy"
+        detail = f"timed out after {timeout_s:g} s" + ("; its thread is still busy" if is_busy else "")
         failed = Outcome(attempt.position, StepStatus.FAILED, timeout_s * 1000, detail)
-        self._settle(failed, keeps_slot=True)
+        self._settle(failed, keeps_slot=is_busy)
 
     def _revoke(self, attempt: Attempt) -> bool:
         """Take an attempt from whoever runs it; False if it is being published at this moment."""
         if not attempt.claim():
             return False
-        attempt.close()
+        attempt.files.close()
         self._running.pop(attempt.position, None)
         if self._is_threaded(attempt.step):
+            if attempt.begin():
+                # No thread has come to it yet, and none will.
+                return True
             self._hung[attempt.position] = attempt
         if attempt.host is not None:
             attempt.host.cancel()
@@ -433,6 +439,11 @@ class Coordinator:
                 self._take_messages()
         self._give_up_retries()
         self._flush()
+        with anyio.move_on_after(_GRACE_S):
+            # Threads that ask whether they are cancelled are about to end.
+            while self._hung:
+                await self._outbox.wait()
+                self._take_messages()
         if self._storage_error is None:
             await self._checkpoints.link_last()
         detail = str(self._storage_error) if self._storage_error is not None else None
@@ -476,7 +487,7 @@ class Coordinator:
         for flow in flows:
             if flow.published is not None:
                 path = flow.published.path
-                self._versions[path] = FileInput(path, flow.published.rows)
+                self._versions[path] = FileInput.of(flow.name, path, flow.published.rows)
 
     def _tell_progress(self, step_id: str, fraction: float) -> None:
         if self._broadcast.has_readers:

@@ -63,15 +63,15 @@ async def run_attempt_in_process(attempt: Attempt) -> Outcome:
         The cancellation of the host task; the child is killed then.
     """
     started = perf_counter()
-    attempt.open()
+    attempt.prepare()
     timeout_s = attempt.step.timeout_s
     error: BaseException | None = None
     with anyio.move_on_after(timeout_s) as timer:
         try:
-            returned = await anyio.to_process.run_sync(
+            attempt.output = await anyio.to_process.run_sync(
                 _run_task, _describe_task(attempt), cancellable=True, limiter=anyio.CapacityLimiter(1)
             )
-            _take_over(attempt, returned)
+            attempt.staging.adopt()
         except Exception as raised:
             error = raised
     if timer.cancelled_caught:
@@ -107,14 +107,6 @@ def _describe_task(attempt: Attempt) -> _Task:
     )
 
 
-def _take_over(attempt: Attempt, output: StepOutput) -> None:
-    attempt.staging.adopt()
-    attempt.output.stats.extend(output.stats)
-    for mine, theirs in zip(attempt.output.files, output.files, strict=True):
-        for name in theirs.__slots__:
-            setattr(mine, name, getattr(theirs, name))
-
-
 def _run_task(task: _Task) -> StepOutput:
     """Call the step function. Runs in the child."""
     log = RunLog(log_path(task.run_directory), Disk())
@@ -138,7 +130,7 @@ def _run_task(task: _Task) -> StepOutput:
         # Only text crosses back: an exception of the pipeline's own class may not unpickle there.
         raise StepError(describe_error(error)) from None
     finally:
-        attempt.close()
+        attempt.files.close()
         log.close()
     return attempt.output
 

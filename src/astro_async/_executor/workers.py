@@ -160,10 +160,10 @@ class WorkerThreads:
         bed = threading.Lock()
         bed.acquire()
         while (attempt := self._next(bed)) is not None:
-            if not attempt.begin():
-                continue
             # Cancelling the host tells `anyio.from_thread.check_cancelled()` in the step.
             attempt.host = scope
+            if not attempt.begin():
+                continue
             # What one step sets must not be seen by the next.
             outcome = contextvars.copy_context().run(self._run, attempt)
             if outcome.status is None:

@@ -86,6 +86,12 @@ class FileOutput:
         return self.rows_in if self.patched is None else self.patched.rows
 
     @property
+    def is_idle(self) -> bool:
+        """Whether the step did nothing with the file that is to be recorded."""
+        is_silent = not self.keeps_version and self.rows_filtered is None and self.patched is None
+        return is_silent and self.is_empty
+
+    @property
     def is_empty(self) -> bool:
         """Whether there is nothing of it to publish on disk."""
         return not (self.version or self.saved or self.parts or self.filtered)

@@ -6,7 +6,6 @@ and no run.
 
 from __future__ import annotations
 
-import itertools
 import os
 import sqlite3
 from collections.abc import Sequence
@@ -85,13 +84,13 @@ def record_run(path: str, run: RunRecord, statistics: Sequence[Statistic], *, di
                     for f in files
                 ],
             )
-            # In the order of the key, where SQLite appends instead of searching, many to a statement:
-            # for each statement it has the interpreter wait.
-            rows = sorted((run.run_id, *msgspec.structs.astuple(each)) for each in statistics)
-            for start in range(0, len(rows), _ROWS_A_STATEMENT):
-                chunk = rows[start : start + _ROWS_A_STATEMENT]
+            # Many to a statement: for each statement SQLite and the interpreter wait for each other.
+            for start in range(0, len(statistics), _ROWS_A_STATEMENT):
+                chunk = statistics[start : start + _ROWS_A_STATEMENT]
+                values: list[str | float] = []
+                for each in chunk:
+                    values += (run.run_id, *msgspec.structs.astuple(each))
                 places = ",".join(["(?, ?, ?, ?, ?, ?)"] * len(chunk))
-                values = list(itertools.chain.from_iterable(chunk))
                 connection.execute(f"INSERT OR REPLACE INTO statistics VALUES {places}", values)
     except sqlite3.Error as error:
         raise StorageError(f"cannot write statistics to {path}: {error}") from error

@@ -167,7 +167,8 @@ def _describe_flow(flow: FileFlow | None) -> tuple[str, str, str, str]:
     if flow is None:
         return "", "", "", ""
     quarantined = f"{flow.rows_quarantined:,}" if flow.rows_quarantined else ""
-    return safe(flow.name), f"{flow.rows_in:,}", f"{flow.rows_out:,}", quarantined
+    rows_out = "" if flow.rows_out is None else f"{flow.rows_out:,}"
+    return safe(flow.name), f"{flow.rows_in:,}", rows_out, quarantined
 
 
 def _describe_time_taken(step: StepRecord) -> str:
