@@ -16,6 +16,7 @@ import anyio
 
 from astro_async._core.events import Event
 from astro_async._core.lineage import Plan, droppable_versions, plan_run
+from astro_async._core.names import check_run_id
 from astro_async._core.records import RunRecord
 from astro_async._core.selection import RunSummary
 from astro_async._core.status import RunStatus
@@ -26,7 +27,7 @@ from astro_async._executor.stop import StopSwitch
 from astro_async._threads import in_thread
 from astro_async.exceptions import RunRefusedError
 from astro_async.pipeline import Pipeline
-from astro_async.reading import exit_code_of, find_run, read_run
+from astro_async.reading import LATEST, FoundRun, exit_code_of, find_run, read_run
 
 __all__ = [
     "EventStream",
@@ -149,17 +150,8 @@ async def run(
         RunLockedError: Another invocation is on the run.
         StorageError: The disk refused to take the records; the last good ones stand.
     """
-    logger = _run_logger()
-    invoker = Invoker(
-        pipeline=pipeline,
-        pipeline_dir=os.path.abspath(os.fspath(pipeline_dir)),
-        options=RunOptions(jobs=jobs, keep_going=keep_going, rerun=tuple(rerun), params=params),
-        services=services or Services(),
-        broadcast=Broadcast(logger),
-        logger=logger,
-        subscribers=subscribers,
-        stop=stop or StopSwitch(),
-    )
+    options = RunOptions(jobs=jobs, keep_going=keep_going, rerun=tuple(rerun), params=params)
+    invoker = _make_invoker(pipeline, pipeline_dir, options, stop, services, subscribers)
     return await _invoke(invoker, run_id)
 
 
@@ -198,6 +190,7 @@ async def stream(
     *,
     pipeline_dir: PathLike = ".",
     run_id: str | None = None,
+    waiting: Sequence[RunSummary] | None = None,
     jobs: int | None = None,
     keep_going: bool = False,
     rerun: Sequence[str] = (),
@@ -217,32 +210,26 @@ async def stream(
     print(events.result.status)
     ```
 
+    The arguments are those of `run`, and `waiting`: the other runs that have something to do, where the
+    caller has listed them already and names a run. Without it they are looked up for `result.waiting`.
+
     Raises:
         As `run`.
     """
-    logger = _run_logger()
-    broadcast = Broadcast(logger)
-    invoker = Invoker(
-        pipeline=pipeline,
-        pipeline_dir=os.path.abspath(os.fspath(pipeline_dir)),
-        options=RunOptions(jobs=jobs, keep_going=keep_going, rerun=tuple(rerun), params=params),
-        services=services or Services(),
-        broadcast=broadcast,
-        logger=logger,
-        stop=stop or StopSwitch(),
-    )
+    options = RunOptions(jobs=jobs, keep_going=keep_going, rerun=tuple(rerun), params=params)
+    invoker = _make_invoker(pipeline, pipeline_dir, options, stop, services)
     # Errors leave as they are: a task group would wrap them.
     failures: list[Exception] = []
-    async with broadcast.open() as receive:
+    async with invoker.broadcast.open() as receive:
         events = EventStream(receive)
 
         async def execute() -> None:
             try:
-                events._result = await _invoke(invoker, run_id)
+                events._result = await _invoke(invoker, run_id, waiting)
             except Exception as error:
                 failures.append(error)
             finally:
-                broadcast.close()
+                invoker.broadcast.close()
                 events._ended.set()
 
         async with anyio.create_task_group() as group:
@@ -256,18 +243,45 @@ async def stream(
         raise failures[0]
 
 
-async def _invoke(invoker: Invoker, run_id: str | None) -> RunResult:
+def _make_invoker(
+    pipeline: Pipeline,
+    pipeline_dir: PathLike,
+    options: RunOptions,
+    stop: StopSwitch | None,
+    services: Services | None,
+    subscribers: Sequence[Subscriber] = (),
+) -> Invoker:
+    logger = _run_logger()
+    return Invoker(
+        pipeline=pipeline,
+        pipeline_dir=os.path.abspath(os.fspath(pipeline_dir)),
+        options=options,
+        services=services or Services(),
+        broadcast=Broadcast(logger),
+        logger=logger,
+        subscribers=subscribers,
+        stop=stop or StopSwitch(),
+    )
+
+
+async def _invoke(
+    invoker: Invoker, run_id: str | None, waiting: Sequence[RunSummary] | None = None
+) -> RunResult:
+    found = await _find(invoker.pipeline_dir, run_id, waiting)
     while True:
-        chosen, waiting = await in_thread(find_run, invoker.pipeline_dir, run_id)
-        if chosen is None:
+        if found.run_id is None:
             return RunResult(None, None, None, Plan())
         try:
-            invocation = await invoker.invoke(chosen)
+            invocation = await invoker.invoke(found.run_id)
             break
         except RunRefusedError:
-            # Another process finished the run between the choice and the lock: choose again.
-            if run_id is not None or find_run(invoker.pipeline_dir, None)[0] == chosen:
+            if run_id is not None:
                 raise
+            # Another process finished the run between the choice and the lock: choose again.
+            again = await in_thread(find_run, invoker.pipeline_dir, None)
+            if again.run_id == found.run_id:
+                raise
+            found = again
     record = invocation.record
     return RunResult(
         run_id=record.run_id,
@@ -276,8 +290,14 @@ async def _invoke(invoker: Invoker, run_id: str | None) -> RunResult:
         plan=invocation.plan,
         notices=invocation.notices,
         hung=invocation.hung,
-        waiting=tuple(waiting),
+        waiting=tuple(found.waiting),
     )
+
+
+async def _find(pipeline_dir: str, run_id: str | None, waiting: Sequence[RunSummary] | None) -> FoundRun:
+    if waiting is None or run_id in (None, LATEST):
+        return await in_thread(find_run, pipeline_dir, run_id)
+    return FoundRun(check_run_id(run_id), None, waiting)
 
 
 def plan(

@@ -23,6 +23,7 @@ __all__ = [
     "SchemaVersionError",
     "StepError",
     "StorageError",
+    "SymlinkError",
 ]
 
 
@@ -62,6 +63,10 @@ class RunLockedError(AstroError):
 
 class StorageError(AstroError):
     """The disk refused a read or a write: full, read-only, failing, or files that were tampered with."""
+
+
+class SymlinkError(StorageError):
+    """A symbolic link stands where the run has a folder or a link of its own; it could lead anywhere."""
 
 
 class JournalError(StorageError):

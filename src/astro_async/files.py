@@ -333,7 +333,7 @@ class StepFiles(Sequence[AstroFile | None]):
 
     def owns(self, file: object) -> bool:
         """Tell whether a file is one of these. For the package itself."""
-        return any(file is own for own in self._opened.values() if own is not None)
+        return file is not None and any(file is own for own in list(self._opened.values()))
 
     def close(self) -> None:
         """Refuse whatever a thread that outlives its step still tries to write. For the package itself."""

@@ -20,7 +20,7 @@ __all__ = ["PIPELINE_FILE", "load_pipeline"]
 
 PIPELINE_FILE: Final = "pipeline.py"
 
-# Loading puts the pipeline's folder first on sys.path; two loads must not see each other's.
+# Loading puts the pipeline's folder first on sys.path, and its neighbours into sys.modules, for a moment.
 _LOADING = threading.Lock()
 
 
@@ -28,7 +28,7 @@ def load_pipeline(pipeline_dir: str | os.PathLike[str]) -> Pipeline:
     """Execute `pipeline.py` of a directory and return its `pipeline`, with its graph validated.
 
     `pipeline` is an instance of `Pipeline` or a subclass of it. Modules beside `pipeline.py` can be
-    imported by it.
+    imported at its top; each load has its own. (An import inside a function comes too late for that.)
 
     Raises:
         PipelineError: There is none, it raises, it defines no pipeline, or the pipeline makes no sense.
@@ -76,6 +76,7 @@ def _execute(path: str, directory: str) -> ModuleType:
         raise PipelineError(f"{path} cannot be imported")
     module = importlib.util.module_from_spec(spec)
     with _LOADING:
+        before = set(sys.modules)
         sys.path.insert(0, directory)
         # Registered, so that dataclasses and pickles of the pipeline's own classes find their module.
         sys.modules[name] = module
@@ -89,7 +90,19 @@ def _execute(path: str, directory: str) -> ModuleType:
         finally:
             if directory in sys.path:
                 sys.path.remove(directory)
+            _forget_siblings(directory, before, name)
     return module
+
+
+def _forget_siblings(directory: str, before: set[str], name: str) -> None:
+    """Forget the modules beside `pipeline.py` that it imported.
+
+    The pipeline has them; another pipeline has others of the same names, and after an edit they are others.
+    """
+    for other in set(sys.modules) - before - {name}:
+        origin = getattr(sys.modules[other], "__file__", None)
+        if origin is not None and os.path.abspath(origin).startswith(f"{directory}{os.sep}"):
+            del sys.modules[other]
 
 
 def _construct(pipeline: type[Pipeline], path: str) -> Pipeline:

@@ -94,7 +94,10 @@ class Retry:
 
     def delay_before(self, retry: int) -> float:
         """Return the seconds to wait before the `retry`-th retry, counted from 1."""
-        return float(min(self.delay_s * self.backoff ** (retry - 1), self.max_delay_s))
+        try:
+            return float(min(self.delay_s * self.backoff ** (retry - 1), self.max_delay_s))
+        except OverflowError:
+            return self.max_delay_s
 
 
 _NO_RETRY: Final = Retry(0)
@@ -460,6 +463,9 @@ def _check_policy(step: StepDefinition) -> None:
     problems = {
         "timeout is a number of seconds above 0": step.timeout_s is not None and not step.timeout_s > 0,
         "retries is 0 or more": step.retry.attempts < 0,
+        "the delays and the back-off of a Retry are 0 or more": not (
+            step.retry.delay_s >= 0 and step.retry.max_delay_s >= 0 and step.retry.backoff >= 0
+        ),
         "engine is 'thread' or 'process'": step.engine not in ("thread", "process"),
         "engine='process' takes a plain function, not an async one": step.engine == "process"
         and step.is_async,

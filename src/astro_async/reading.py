@@ -6,17 +6,37 @@ Takes no lock, changes nothing, and loads neither Polars nor the pipeline: this 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from astro_async._core.names import RunId, check_run_id
 from astro_async._core.records import RunRecord
-from astro_async._core.selection import RunSummary, has_something_to_do, newest_first, select_run
+from astro_async._core.selection import RunSummary, select_waiting
 from astro_async._core.status import RunStatus, StepStatus
-from astro_async._store.catalogue import load_run, load_summaries
+from astro_async._store.catalogue import existing_run_directory, load_run, load_summaries
 from astro_async.exceptions import RunNotFoundError
 
-__all__ = ["exit_code_of", "find_run", "list_runs", "read_run"]
+__all__ = ["LATEST", "FoundRun", "exit_code_of", "find_run", "list_runs", "read_run"]
 
 PathLike = str | os.PathLike[str]
+
+LATEST: Final = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRun:
+    """The run that is meant, and the others that wait.
+
+    Attributes:
+        run_id: The run; None if none was named and none has anything to do.
+        status: How it stands; None where it cannot be read.
+        waiting: The others that have something to do, newest first.
+    """
+
+    run_id: RunId | None
+    status: RunStatus | None
+    waiting: Sequence[RunSummary]
 
 
 def list_runs(pipeline_dir: PathLike = ".") -> tuple[list[RunSummary], list[str]]:
@@ -37,38 +57,39 @@ def read_run(pipeline_dir: PathLike, run_id: str) -> RunRecord:
         JournalError: It is damaged.
         StorageError: It cannot be read.
     """
-    chosen, _ = find_run(pipeline_dir, run_id)
-    assert chosen is not None
-    return load_run(os.fspath(pipeline_dir), chosen)
+    directory = os.fspath(pipeline_dir)
+    chosen = _find_latest(list_runs(directory)[0], directory) if run_id == LATEST else check_run_id(run_id)
+    return load_run(directory, chosen)
 
 
-def find_run(pipeline_dir: PathLike, run_id: str | None) -> tuple[RunId | None, list[RunSummary]]:
-    """Return the run that is meant, and the others that have something to do, newest first.
+def find_run(pipeline_dir: PathLike, run_id: str | None) -> FoundRun:
+    """Return the run that is meant, and the others that wait. Lists the runs once, whichever is meant.
 
     Args:
         pipeline_dir: Where runs are kept, under `.working/`.
         run_id: An id, `"latest"` for the newest run, or None for the newest that has something to do.
 
-    Returns:
-        The run, None if None was asked for and no run has anything to do.
-
     Raises:
         InvalidNameError: It is no run id.
         RunNotFoundError: There is no such run.
     """
-    summaries, _ = load_summaries(os.fspath(pipeline_dir))
-    known = [summary.run_id for summary in summaries]
+    directory = os.fspath(pipeline_dir)
+    if run_id not in (None, LATEST):
+        existing_run_directory(directory, check_run_id(run_id))
+    summaries, _ = list_runs(directory)
+    waiting = select_waiting(summaries)
     if run_id is None:
-        selected = select_run(summaries).chosen
-        chosen = None if selected is None else selected.run_id
-    elif run_id == "latest":
-        if not known:
-            raise RunNotFoundError(f"there is no run in {pipeline_dir}: `astro ingest SOURCE_DIR` makes one")
-        chosen = known[0]
+        chosen = waiting[0].run_id if waiting else None
     else:
-        chosen = check_run_id(run_id)
-    waiting = [each for each in newest_first(summaries) if has_something_to_do(each)]
-    return chosen, [each for each in waiting if each.run_id != chosen]
+        chosen = _find_latest(summaries, directory) if run_id == LATEST else RunId(run_id)
+    status = next((each.status for each in summaries if each.run_id == chosen), None)
+    return FoundRun(chosen, status, [each for each in waiting if each.run_id != chosen])
+
+
+def _find_latest(summaries: Sequence[RunSummary], pipeline_dir: str) -> RunId:
+    if not summaries:
+        raise RunNotFoundError(f"there is no run in {pipeline_dir}: `astro ingest SOURCE_DIR` makes one")
+    return summaries[0].run_id
 
 
 def exit_code_of(record: RunRecord) -> int:

@@ -55,13 +55,13 @@ class FilterStep:
     def _divide(self, file: AstroFile) -> tuple[StagedFile, StagedFile | None]:
         if isinstance(self.rows, pl.Expr):
             kept_path, removed_path = file.stage_path(), file.stage_path()
-            split = split_removed_lazy(
+            sides = split_removed_lazy(
                 file.scan(), self.rows, remove=self.removes, kept_path=kept_path, removed_path=removed_path
             )
-            kept = StagedFile(kept_path, split.kept.rows, split.kept.columns, split.kept.size_bytes)
-            if not split.removed.rows:
+            good, found = sides.true, sides.false
+            kept = StagedFile(kept_path, good.rows, good.columns, good.size_bytes)
+            if not found.rows:
                 return kept, None
-            found = split.removed
             return kept, StagedFile(removed_path, found.rows, found.columns, found.size_bytes)
         frame = file.load()
         returned = self.rows(frame)
@@ -70,7 +70,7 @@ class FilterStep:
                 f"the filter's function returned {type(returned).__name__}: it returns the rows to remove, "
                 "as a DataFrame"
             )
-        kept_rows, removed_rows, _ = split_twins(frame, returned)
+        kept_rows, removed_rows = split_twins(frame, returned)
         staged = file.stage(kept_rows, needs_write=True)
         if removed_rows.is_empty():
             return staged, None

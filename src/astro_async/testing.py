@@ -30,7 +30,8 @@ import polars as pl
 
 from astro_async._core.events import FileFlow
 from astro_async._core.lineage import active_versions
-from astro_async._core.names import check_run_id
+from astro_async._core.names import RunId
+from astro_async._core.records import RunRecord
 from astro_async._executor.ingest import ingest_source
 from astro_async._executor.invocation import Services
 from astro_async._frames.parquet import load_frame, load_parts, read_schema, write_frame
@@ -126,7 +127,7 @@ def read_quarantine(pipeline_dir: PathLike, run_id: str, step_id: str, name: str
         StorageError: It cannot be read.
     """
     record = read_run(pipeline_dir, run_id)
-    flow = _flow_of(pipeline_dir, run_id, step_id, name)
+    flow = _flow_of(record, step_id, name)
     paths = [_in_run(pipeline_dir, record.run_id, part.path) for part in flow.parts]
     return load_parts(paths, read_schema(_in_run(pipeline_dir, record.run_id, flow.read)))
 
@@ -139,7 +140,7 @@ def read_filtered(pipeline_dir: PathLike, run_id: str, step_id: str, name: str) 
         StorageError: It cannot be read.
     """
     record = read_run(pipeline_dir, run_id)
-    flow = _flow_of(pipeline_dir, run_id, step_id, name)
+    flow = _flow_of(record, step_id, name)
     if flow.filtered is None:
         return pl.DataFrame(schema=read_schema(_in_run(pipeline_dir, record.run_id, flow.read)))
     return load_frame(_in_run(pipeline_dir, record.run_id, flow.filtered))
@@ -262,12 +263,11 @@ def _read_parquet(path: Path) -> pl.DataFrame:
     return load_frame(str(path))
 
 
-def _in_run(pipeline_dir: PathLike, run_id: str, path: str) -> str:
-    return f"{run_directory(os.fspath(pipeline_dir), check_run_id(run_id))}/{path}"
+def _in_run(pipeline_dir: PathLike, run_id: RunId, path: str) -> str:
+    return f"{run_directory(os.fspath(pipeline_dir), run_id)}/{path}"
 
 
-def _flow_of(pipeline_dir: PathLike, run_id: str, step_id: str, name: str) -> FileFlow:
-    record = read_run(pipeline_dir, run_id)
+def _flow_of(record: RunRecord, step_id: str, name: str) -> FileFlow:
     step = record.steps.get(step_id)
     for flow in () if step is None else step.files:
         if flow.name == name:

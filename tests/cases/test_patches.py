@@ -10,8 +10,8 @@ import pytest
 import astro_async
 from astro_async import AstroFileSpec, IngestFileSpec, Pipeline, RunStatus, StepStatus, expect, read_run
 from astro_async._core.names import RunId
+from astro_async._executor.clock import utc_now
 from astro_async._executor.desk import record_decision
-from astro_async._executor.invocation import utc_now
 from astro_async._store.atomic import Disk
 from astro_async.testing import ingest_frames, read_file, read_quarantine
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from astro_async._core.selection import RunSummary
+from astro_async._store.catalogue import load_summaries
 from cli.commands import FAILING, GOOD, HEAD, astro, document, ingest, make_project, tree, write_pipeline
 
 
@@ -265,6 +267,42 @@ def test_events_file_that_cannot_be_opened(tmp_path: Path) -> None:
     assert "--events" in refused.stderr
     assert "Not a directory" in refused.stderr
     assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("arguments", [[], ["latest"], ["RUN"], ["RUN", "--dry-run"], ["--source", "SOURCE"]])
+def test_runs_are_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
+    waiting = ingest(make_project(tmp_path))
+    meanings = {"RUN": ingest(tmp_path), "SOURCE": str(tmp_path / "source")}
+    listings: list[str] = []
+
+    def list_and_count(pipeline_dir: str) -> tuple[list[RunSummary], list[str]]:
+        listings.append(pipeline_dir)
+        return load_summaries(pipeline_dir)
+
+    monkeypatch.setattr("astro_async.reading.load_summaries", list_and_count)
+    result = astro(
+        "run",
+        *(meanings.get(each, each) for each in arguments),
+        "-C",
+        tmp_path,
+        code=0 if "--dry-run" in arguments else 3,
+    )
+    assert f"{waiting} (ingested)" in result.stdout.partition("; waiting: ")[2]
+    assert len(listings) == 1
+
+
+def test_a_run_that_is_named_is_read_without_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest(make_project(tmp_path))
+    run_id = ingest(tmp_path)
+
+    def explode(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("astro_async.reading.load_summaries", explode)
+    for command in ("show", "quarantine list"):
+        assert run_id in astro(*command.split(), run_id, "-C", tmp_path).stdout
 
 
 def test_other_errors_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

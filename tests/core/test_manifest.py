@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from astro_async._core.events import PartWritten
 from astro_async._core.manifest import (
     SCHEMA_VERSION,
+    ManifestHead,
     dump_manifest,
+    parse_head,
     parse_manifest,
     restore_record,
     snapshot_record,
@@ -19,7 +21,7 @@ from astro_async._core.manifest import (
 )
 from astro_async._core.records import RunRecord
 from astro_async._core.status import RunStatus, StepStatus
-from astro_async.exceptions import JournalError
+from astro_async.exceptions import JournalError, SchemaVersionError
 from core.samples import RUN, Story, flow, freeze, planned_story
 from core.strategies import PARAMS, damaged
 
@@ -73,6 +75,50 @@ def test_what_the_manifest_says() -> None:
     assert manifest.removed_steps == {"gone": 0}
     active = {file.name: file.active_path for file in manifest.ingested_files}
     assert active == {"f": "versions/f/b.1.parquet", "größe": "ingested/größe.parquet"}
+
+
+def first_line(run: RunRecord) -> bytes:
+    document = dump_manifest(snapshot_record(run, journal_bytes=777))
+    return document[: document.index(b"\n") + 1]
+
+
+def test_the_first_line_is_the_head_and_tells_what_a_list_needs() -> None:
+    head, whole = parse_head(first_line(busy_run())), parse_manifest(DOCUMENT)
+    assert [getattr(head, name) for name in ManifestHead.__struct_fields__] == [
+        getattr(whole, name) for name in ManifestHead.__struct_fields__
+    ]
+    assert summarise(head, locked=True) == summarise(whole, locked=True)
+    assert not hasattr(head, "step_states")
+
+
+@settings(max_examples=50, deadline=None)
+@given(PARAMS)
+def test_a_head_has_any_params(params: dict[str, Any]) -> None:
+    story = planned_story("f")
+    story.plan("s", params=params)
+    assert parse_head(first_line(story.run)).params == story.run.params
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b"\n", b"{", b"[]", b"{}", b"\0" * 50, b"\xff", DOCUMENT, DOCUMENT[:300]]
+)
+def test_what_is_no_head(line: bytes) -> None:
+    with pytest.raises(JournalError, match="not a manifest"):
+        parse_head(line)
+
+
+def test_a_line_that_ends_among_the_params_is_no_head() -> None:
+    story = planned_story("f")
+    story.plan("s", params={"a": 1, "ingested_files": [{"name": "x"}]})
+    line, _, _ = first_line(story.run).partition(b'"ingested_files":[')
+    with pytest.raises(JournalError, match="not a manifest"):
+        parse_head(line + b"\n")
+
+
+def test_a_head_of_a_later_schema_is_named() -> None:
+    line = first_line(busy_run()).replace(b'"schema_version":1', b'"schema_version":2')
+    with pytest.raises(SchemaVersionError, match="schema version 2"):
+        parse_head(line)
 
 
 def test_the_fields_that_the_contract_names() -> None:

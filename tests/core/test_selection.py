@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from astro_async._core.names import RunId
-from astro_async._core.selection import RunSummary, has_something_to_do, newest_first, select_run
+from astro_async._core.selection import RunSummary, has_something_to_do, newest_first, select_waiting
 from astro_async._core.status import RunStatus
 
 
@@ -22,25 +22,28 @@ MID = summary("mid00", RunStatus.COMPLETED, "2026-01-02")
 NEW = summary("new00", RunStatus.INGESTED, "2026-01-03")
 
 
+def waiting(*runs: RunSummary) -> list[RunSummary]:
+    """Return those that wait as a reader of the runs lists them; a bare command means the first."""
+    return select_waiting(newest_first(runs))
+
+
 def test_no_run_at_all() -> None:
-    assert select_run([]).chosen is None
+    assert waiting() == []
 
 
-def test_the_newest_with_something_to_do_is_chosen_whatever_the_order_given() -> None:
+def test_the_newest_with_something_to_do_is_meant_whatever_the_order_given() -> None:
     for order in itertools.permutations([OLD, MID, NEW]):
-        selection = select_run(order)
-        assert (selection.chosen, selection.waiting) == (NEW, (OLD,))
+        assert waiting(*order) == [NEW, OLD]
 
 
 def test_a_newer_completed_run_does_not_hide_an_older_one_that_waits() -> None:
-    selection = select_run([MID, OLD])
-    assert (selection.chosen, selection.waiting) == (OLD, ())
+    assert waiting(MID, OLD) == [OLD]
 
 
 def test_ingest_time_counts_and_not_creation() -> None:
     early = summary("early", RunStatus.FAILED, "2026-01-09", created_at="2026-01-01")
     late = summary("late0", RunStatus.FAILED, "2026-01-08", created_at="2026-01-05")
-    assert select_run([late, early]).chosen == early
+    assert waiting(late, early) == [early, late]
 
 
 @pytest.mark.parametrize("status", RunStatus)
@@ -54,12 +57,10 @@ def test_equal_times_are_ordered_by_id_so_that_the_choice_is_stable() -> None:
     twins = [summary(run_id, RunStatus.FAILED, "2026-01-01") for run_id in ("aaaaa", "ccccc", "bbbbb")]
     for order in itertools.permutations(twins):
         assert [run.run_id for run in newest_first(order)] == ["ccccc", "bbbbb", "aaaaa"]
-        assert [run.run_id for run in select_run(order).waiting] == ["bbbbb", "aaaaa"]
+        assert [run.run_id for run in waiting(*order)] == ["ccccc", "bbbbb", "aaaaa"]
 
 
 def test_waiting_runs_are_newest_first_and_all_are_named() -> None:
     runs = [summary(f"run{i:02d}", status, f"2026-01-{i:02d}") for i, status in enumerate(RunStatus, start=1)]
-    selection = select_run(runs)
-    assert selection.chosen is not None
-    named = [selection.chosen.run_id, *(run.run_id for run in selection.waiting)]
+    named = [run.run_id for run in waiting(*runs)]
     assert named == ["run07", "run06", "run05", "run03", "run02", "run01"]

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from astro_async._frames.csv_dialect import CsvDialect
-from astro_async._frames.csv_layout import read_header
+from astro_async._frames.csv_layout import read_layout
 from astro_async.exceptions import IngestError, PipelineError
 
 
 def header_of(tmp_path: Path, data: str | bytes, **options: Any) -> list[str]:
     path = tmp_path / "source.csv"
     path.write_bytes(data.encode() if isinstance(data, str) else data)
-    return read_header(str(path), CsvDialect(**options))
+    return list(read_layout(str(path), str(path), CsvDialect(**options)).names)
 
 
 @pytest.mark.parametrize(
@@ -115,4 +115,4 @@ def test_header_that_is_refused(
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(IngestError, match=r"gone\.csv could not be read: No such file"):
-        read_header(str(tmp_path / "gone.csv"), CsvDialect())
+        read_layout(str(tmp_path / "gone.csv"), str(tmp_path / "gone.csv"), CsvDialect())

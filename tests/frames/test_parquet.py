@@ -131,8 +131,9 @@ def test_missing_and_torn_files_are_storage_errors(tmp_path: Path) -> None:
     torn.write_bytes(torn.read_bytes()[:-20])
     for path in (str(torn), f"{tmp_path}/missing.parquet"):
         for read in (load_frame, read_schema, count_rows):
-            with pytest.raises(StorageError, match=os.path.basename(path)):
+            with pytest.raises(StorageError, match=os.path.basename(path)) as caught:
                 read(path)
+            assert str(caught.value).endswith(". Put this right and give the command again")
         with pytest.raises(StorageError, match=os.path.basename(path)):
             list(iter_frame(path, 10))
         with pytest.raises(StorageError, match=os.path.basename(path)):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from astro_async._frames.parquet import load_frame, write_frame
 from astro_async._frames.positions import find_positions
-from astro_async._frames.removal import select_removed, split_removed, split_removed_lazy, split_twins
+from astro_async._frames.removal import split_removed_lazy, split_twins
 from astro_async.exceptions import QuarantineError, RuleError, StepError
 from frames.samples import SCHEMA, contents, frames, multiset
 
@@ -32,14 +32,12 @@ def remove_on_disk(
     )
     kept = load_frame(kept_path)
     removed = load_frame(removed_path) if os.path.exists(removed_path) else frame.clear()
-    assert (done.kept.rows, done.removed.rows) == (kept.height, removed.height)
+    assert (done.true.rows, done.false.rows) == (kept.height, removed.height)
     return kept, removed
 
 
-@pytest.fixture(params=["memory", "disk"])
-def split(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    if request.param == "memory":
-        return split_removed
+@pytest.fixture
+def split(tmp_path: Path) -> Any:
     return lambda frame, verdict, remove: remove_on_disk(frame, verdict, remove=remove, folder=str(tmp_path))
 
 
@@ -67,17 +65,11 @@ def test_a_broken_filter_is_an_error(split: Any) -> None:
         split(pl.DataFrame({"x": [1]}), x > x.mean(), remove=True)
 
 
-def test_the_mask_has_no_nulls() -> None:
-    mask = select_removed(pl.DataFrame({"x": [1, None, 9]}), x > 5, remove=True)
-    assert mask.to_list() == [False, False, True]
-
-
 def test_the_first_of_two_twins_is_removed() -> None:
     frame = pl.DataFrame({"x": ["a", "b", "a", None], "y": [1.0, NAN, 1.0, None]})
-    kept, removed, positions = split_twins(frame, frame[2:4])
+    kept, removed = split_twins(frame, frame[2:4])
     assert contents(kept) == ["('b', nan)", "('a', 1.0)"]
     assert contents(removed) == ["('a', 1.0)", "(None, None)"]
-    assert positions.to_list() == [0, 3]
 
 
 def test_rows_that_are_not_in_the_frame_are_counted() -> None:
@@ -93,8 +85,8 @@ def test_rows_without_a_column_are_refused() -> None:
 
 def test_nothing_to_remove() -> None:
     frame = pl.DataFrame({"x": [1, 2]})
-    kept, removed, positions = split_twins(frame, frame.clear())
-    assert (kept.rows(), removed.rows(), positions.to_list()) == ([(1,), (2,)], [], [])
+    kept, removed = split_twins(frame, frame.clear())
+    assert (kept.rows(), removed.rows()) == ([(1,), (2,)], [])
 
 
 def test_signed_zeros_nested_values_and_decimals_are_told_apart() -> None:
@@ -129,12 +121,12 @@ def test_rows_from_another_process_s_categories_are_found() -> None:
 @settings(deadline=None)
 def test_filters_conserve_rows(frame: pl.DataFrame, remove: bool) -> None:
     verdict = (pl.col("f") > 0) & (pl.col("n") >= 0)
-    in_memory = split_removed(frame, verdict, remove=remove)
     with tempfile.TemporaryDirectory() as folder:
-        on_disk = remove_on_disk(frame, verdict, remove=remove, folder=folder)
-    assert multiset(*in_memory) == multiset(frame)
-    assert [contents(side) for side in in_memory] == [contents(side) for side in on_disk]
-    assert in_memory[1].filter(verdict.is_null()).is_empty()
+        kept, removed = remove_on_disk(frame, verdict, remove=remove, folder=folder)
+    assert multiset(kept, removed) == multiset(frame)
+    is_removed = verdict.eq_missing(pl.lit(remove))
+    assert contents(kept) == contents(frame.filter(~is_removed))
+    assert contents(removed) == contents(frame.filter(is_removed))
 
 
 @given(frame=frames(), data=st.data())
@@ -142,16 +134,16 @@ def test_filters_conserve_rows(frame: pl.DataFrame, remove: bool) -> None:
 def test_returned_rows_are_removed_as_often_as_they_were_returned(frame: pl.DataFrame, data: Any) -> None:
     marks = data.draw(st.lists(st.booleans(), min_size=frame.height, max_size=frame.height))
     chosen = frame.filter(pl.Series(marks, dtype=pl.Boolean)).sample(fraction=1, shuffle=True, seed=1)
-    kept, removed, positions = split_twins(frame, chosen)
-    assert multiset(removed) == multiset(chosen)
-    assert multiset(kept, removed) == multiset(frame)
-    assert contents(frame[positions.to_list()]) == contents(removed)
-    kept_rows = [row for row in range(frame.height) if row not in set(positions)]
-    assert contents(frame[kept_rows]) == contents(kept)
+    kept, removed = split_twins(frame, chosen)
     # Of twins, the first ones go.
-    for content, count in multiset(removed).items():
-        where = [row for row, other in enumerate(contents(frame)) if other == content]
-        assert [row for row in positions if row in where] == where[:count]
+    left, rows = multiset(chosen), contents(frame)
+    is_removed = []
+    for row in rows:
+        is_removed.append(left[row] > 0)
+        left[row] -= 1
+    assert contents(removed) == [row for row, gone in zip(rows, is_removed, strict=True) if gone]
+    assert contents(kept) == [row for row, gone in zip(rows, is_removed, strict=True) if not gone]
+    assert multiset(removed) == multiset(chosen)
 
 
 @given(frame=frames(), rows=frames(max_rows=8))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,45 @@ def test_a_damaged_manifest_falls_back_to_the_journal(tmp_path: Path, content: b
     assert load_run(str(tmp_path), run_id) == night.run
     # Readers repair nothing.
     assert tree(night.folder) == left
+
+
+def test_a_summary_needs_the_first_line_of_the_manifest_alone(tmp_path: Path) -> None:
+    run_id = ingest(tmp_path, "f")
+    night = Night(tmp_path, run_id)
+    night.commit(*NODES)
+    night.run_step("a", version=b"v")
+    night.end(RunStatus.INTERRUPTED)
+    manifest = night.folder / "manifest.json"
+    before = load_summaries(str(tmp_path))
+    head, _, lists = manifest.read_bytes().partition(b"\n")
+    for rest in (b"", b"\0" * len(lists), lists[: len(lists) // 2]):
+        manifest.write_bytes(head + b"\n" + rest)
+        assert load_summaries(str(tmp_path)) == before
+        # Who reads the run itself does without the manifest then.
+        assert load_run(str(tmp_path), run_id) == night.run
+
+
+def test_a_first_line_that_is_not_the_head_is_no_damage(tmp_path: Path) -> None:
+    run_id = ingest(tmp_path, "f")
+    folder = run_folder(tmp_path, run_id)
+    before = load_summaries(str(tmp_path))
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    for document in (
+        json.dumps(manifest),
+        json.dumps(manifest, indent=2),
+        json.dumps({**manifest, "params": {"a": 1, "ingested_files": [{"name": "x"}]}}),
+    ):
+        (folder / "manifest.json").write_text(document)
+        assert load_summaries(str(tmp_path)) == before
+
+
+def test_a_run_of_a_later_version_is_a_notice(tmp_path: Path) -> None:
+    run_id = ingest(tmp_path, "f")
+    manifest = run_folder(tmp_path, run_id) / "manifest.json"
+    manifest.write_bytes(manifest.read_bytes().replace(b'"schema_version":1', b'"schema_version":2'))
+    summaries, (notice,) = load_summaries(str(tmp_path))
+    assert summaries == []
+    assert "schema version 2" in notice
 
 
 def test_a_run_that_cannot_be_read_is_a_notice_and_hides_no_other(tmp_path: Path) -> None:

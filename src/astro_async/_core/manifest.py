@@ -1,14 +1,14 @@
 """The manifest: a readable checkpoint of the journal, as JSON.
 
 `manifest.json` holds what folding the first `journal_bytes` of `events.jsonl` gives, in the words that
-people and tools read. Its head (everything before `ingested_files`) is small, so that a list of runs need
-not read the rest.
+people and tools read. Its head (everything before `ingested_files`) is its first line, so that a list of
+runs need not read the rest.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -22,7 +22,9 @@ from astro_async.exceptions import JournalError, SchemaVersionError
 __all__ = [
     "SCHEMA_VERSION",
     "Manifest",
+    "ManifestHead",
     "dump_manifest",
+    "parse_head",
     "parse_manifest",
     "restore_record",
     "snapshot_record",
@@ -51,8 +53,8 @@ class ManifestFile(msgspec.Struct, frozen=True):
     size_bytes: int
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """The document.
+class ManifestHead(msgspec.Struct, frozen=True, kw_only=True):
+    """The first line of the document: all there is to know of a run but its files and steps.
 
     Attributes:
         schema_version: Of this document and of the journal beside it.
@@ -88,15 +90,23 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     unlinked_names: list[str]
     dropped_versions: list[str]
     patches: list[Patch]
+
+
+class Manifest(ManifestHead, frozen=True, kw_only=True):
+    """The document: the head, and the lists that grow with the run."""
+
     ingested_files: list[ManifestFile]
     step_states: list[StepRecord]
 
 
-class _Head(msgspec.Struct):
+class _Version(msgspec.Struct):
     schema_version: int
 
 
-_HEAD_DECODER: Final = msgspec.json.Decoder(_Head)
+M = TypeVar("M", bound=ManifestHead)
+
+_VERSION_DECODER: Final = msgspec.json.Decoder(_Version)
+_HEAD_DECODER: Final = msgspec.json.Decoder(ManifestHead)
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(Manifest)
 
@@ -137,7 +147,8 @@ def snapshot_record(run: RunRecord, *, journal_bytes: int, journal_crc32: int = 
 
 def dump_manifest(manifest: Manifest) -> bytes:
     """Return the document, one entry of a list to a line, with a final newline."""
-    head, _, lists = _ENCODER.encode(manifest).partition(b',"ingested_files":[')
+    # The last one: params may have a list of that name, the lists of the document have none.
+    head, _, lists = _ENCODER.encode(manifest).rpartition(b',"ingested_files":[')
     lists = lists.replace(b'},{"name":', b'},\n{"name":').replace(b'},{"step_id":', b'},\n{"step_id":')
     return (
         head
@@ -154,15 +165,29 @@ def parse_manifest(document: bytes) -> Manifest:
         SchemaVersionError: A later version of this program wrote it.
         JournalError: It is empty, cut off, or no manifest at all.
     """
+    return _parse(document, _DECODER)
+
+
+def parse_head(line: bytes) -> ManifestHead:
+    """Read the first line of a manifest, which costs the same however many steps the run has.
+
+    Raises:
+        SchemaVersionError: A later version of this program wrote it.
+        JournalError: It is no such line. The document may still be good, with its lines broken elsewhere.
+    """
+    return _parse(line.removesuffix(b",\n") + b"}", _HEAD_DECODER)
+
+
+def _parse(document: bytes, decoder: msgspec.json.Decoder[M]) -> M:
     try:
         # First by itself: what a later version has beside it may have any shape.
-        version = _HEAD_DECODER.decode(document).schema_version
+        version = _VERSION_DECODER.decode(document).schema_version
         if version > SCHEMA_VERSION:
             raise SchemaVersionError(
                 f"the manifest has schema version {version}, this program reads {SCHEMA_VERSION}: "
                 "use the version of astro_async that wrote it, or a later one"
             )
-        return _DECODER.decode(document)
+        return decoder.decode(document)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise JournalError(f"not a manifest: {error}") from None
 
@@ -196,7 +221,7 @@ def _without_active_path(file: ManifestFile) -> IngestedFile:
     return IngestedFile(**fields)
 
 
-def summarise(manifest: Manifest, *, locked: bool) -> RunSummary:
+def summarise(manifest: ManifestHead, *, locked: bool) -> RunSummary:
     """Return the summary of a run; one that says `running` while nobody holds its lock is `interrupted`."""
     dead = manifest.status is RunStatus.RUNNING and not locked
     return RunSummary(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from astro_async._core.names import RunId
 from astro_async._core.status import RunStatus
 
-__all__ = ["RunSummary", "Selection", "select_run"]
+__all__ = ["RunSummary", "has_something_to_do", "newest_first", "select_waiting"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +41,6 @@ class RunSummary:
     rows_quarantined: int
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """The chosen run and the others that wait.
-
-    Attributes:
-        chosen: None if no run has anything to do.
-        waiting: Older runs with something to do, newest first.
-    """
-
-    chosen: RunSummary | None
-    waiting: tuple[RunSummary, ...]
-
-
 def has_something_to_do(summary: RunSummary) -> bool:
     """Tell whether a bare `astro run` may take up this run."""
     return summary.ingested_at is not None and summary.status is not RunStatus.COMPLETED
@@ -64,9 +51,9 @@ def newest_first(runs: Sequence[RunSummary]) -> list[RunSummary]:
     return sorted(runs, key=lambda run: (run.ingested_at or run.created_at, run.run_id), reverse=True)
 
 
-def select_run(runs: Sequence[RunSummary]) -> Selection:
-    """Choose the newest run that has something to do."""
-    waiting = [run for run in newest_first(runs) if has_something_to_do(run)]
-    if not waiting:
-        return Selection(None, ())
-    return Selection(waiting[0], tuple(waiting[1:]))
+def select_waiting(runs: Sequence[RunSummary]) -> list[RunSummary]:
+    """Return the runs that have something to do, in the order given.
+
+    Of runs newest first, the first of these is the one that a bare `astro run` means.
+    """
+    return [run for run in runs if has_something_to_do(run)]

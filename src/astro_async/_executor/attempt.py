@@ -6,7 +6,11 @@ claim: once the coordinator has revoked the attempt (a timeout, a second signal)
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import inspect
 import math
+import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,12 +21,14 @@ import anyio
 
 from astro_async._core.events import FileFlow, StatRecorded
 from astro_async._core.status import StepStatus
-from astro_async._executor.desk import stage_patched
+from astro_async._frames.columns import ROW_COLUMN
+from astro_async._frames.parquet import load_frame, scan_frame, write_frame
+from astro_async._frames.patches import apply_patches
 from astro_async._store.atomic import Disk
-from astro_async._store.staging import FileOutput, Staging, StepOutput
+from astro_async._store.staging import FileOutput, StagedFile, Staging, StepOutput
 from astro_async._threads import in_thread
 from astro_async.context import RunContext, StepContext
-from astro_async.exceptions import AstroError, StorageError
+from astro_async.exceptions import AstroError, StepError, StorageError
 from astro_async.files import AstroFile, StepFiles
 from astro_async.pipeline import StepDefinition
 
@@ -93,9 +99,6 @@ class RunResources:
         context: What step code may know of the run.
         disk: The seam.
         publish: Gives what an attempt of a step wrote its final names.
-        unbegun: Attempts that are neither begun by a worker nor taken back by the coordinator.
-        unclaimed: Attempts whose end nobody has claimed: neither the step, to publish, nor the coordinator,
-            to revoke. Removal from either set is atomic.
         patches: By step and file, the absolute paths of the patches to apply, in order.
     """
 
@@ -103,8 +106,6 @@ class RunResources:
     disk: Disk
     publish: Callable[[str, int, Sequence[FileOutput]], tuple[FileFlow, ...]]
     patches: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
-    unbegun: set[Attempt] = field(default_factory=set)
-    unclaimed: set[Attempt] = field(default_factory=set)
 
 
 _MAX_DETAIL: Final = 2000
@@ -130,6 +131,8 @@ class Attempt:
     """
 
     __slots__ = (
+        "_begun",
+        "_claimed",
         "files",
         "host",
         "inputs",
@@ -159,8 +162,9 @@ class Attempt:
         self.inputs = inputs
         self.resources = resources
         self.host: anyio.CancelScope | None = None
-        resources.unbegun.add(self)
-        resources.unclaimed.add(self)
+        # Never released: who takes one has decided.
+        self._begun = threading.Lock()
+        self._claimed = threading.Lock()
         self.output: StepOutput = _NOTHING
         self.files: StepFiles = _NO_FILES
 
@@ -189,6 +193,11 @@ class Attempt:
         patches = self.resources.patches
         return bool(patches) and any((self.step.step_id, name) in patches for name in self.step.file_names)
 
+    @property
+    def uses_disk(self) -> bool:
+        """Whether anything was written."""
+        return hasattr(self, "staging") and self.staging.is_used
+
     def _open(self, index: int) -> AstroFile | None:
         spec = self.step.files[index]
         given = self.inputs[spec.ingest_name]
@@ -199,7 +208,7 @@ class Attempt:
         path = f"{self.staging.run_directory}/{given.path}"
         patches = self.resources.patches.get((self.step.step_id, spec.ingest_name))
         if patches:
-            path = stage_patched(output, path, patches, self.staging)
+            path = _stage_patched(output, path, patches, self.staging)
         return AstroFile(spec, output, path, self.staging)
 
     def flows(self, published: Sequence[FileFlow]) -> tuple[FileFlow, ...]:
@@ -215,21 +224,54 @@ class Attempt:
 
     def begin(self) -> bool:
         """Decide, once, whether a worker begins this attempt or the coordinator takes it back."""
-        return _take_out(self.resources.unbegun, self)
+        return self._begun.acquire(blocking=False)
 
     def claim(self) -> bool:
         """Decide, once, who ends this attempt. True for the first who asks."""
-        return _take_out(self.resources.unclaimed, self)
+        return self._claimed.acquire(blocking=False)
+
+
+def _stage_patched(output: FileOutput, path: str, patches: Sequence[str], staging: Staging) -> str:
+    """Stage what patches make of a version, and note it in the output; return its path. Blocks.
+
+    Raises:
+        StepError: Rows of a patch are not in the version any more.
+        StorageError: The disk refuses.
+    """
+    patched = apply_patches(scan_frame(path), [load_frame(patch) for patch in patches])
+    whole, given, rows = staging.next_path(), staging.next_path(), staging.next_path()
+    write_frame(patched, whole)
+    written = write_frame(scan_frame(whole).drop(ROW_COLUMN), given)
+    write_frame(scan_frame(whole).select(ROW_COLUMN), rows)
+    output.patched = StagedFile(given, written.rows, written.columns, written.size_bytes)
+    output.snapshot_rows = rows
+    return given
 
 
 def run_attempt(attempt: Attempt) -> Outcome:
     """Call a plain step function in this thread, and settle what it did. Never raises."""
     started = perf_counter()
     try:
-        attempt.step.fn(attempt.open(), attempt.files)
+        call_step(attempt)
     except BaseException as error:
         return fail_attempt(attempt, error, started)
     return settle_attempt(attempt, started)
+
+
+def call_step(attempt: Attempt) -> None:
+    """Call a plain step function.
+
+    Raises:
+        StepError: It returned something that was still to be awaited or iterated, so it did nothing.
+        Whatever the function raises.
+    """
+    returned = attempt.step.fn(attempt.open(), attempt.files)
+    if inspect.iscoroutine(returned) or inspect.isgenerator(returned):
+        returned.close()
+        raise StepError(
+            f"step {attempt.step.step_id!r} returned a {type(returned).__name__}, whose code nobody has run: "
+            "declare the function `async def`, or let it return nothing"
+        )
 
 
 async def run_attempt_async(attempt: Attempt) -> Outcome:
@@ -256,12 +298,11 @@ async def run_attempt_async(attempt: Attempt) -> Outcome:
 
 
 async def _end_async(attempt: Attempt, error: BaseException | None, started: float) -> Outcome:
+    end = functools.partial(settle_attempt, attempt, started)
     if error is not None:
-        return fail_attempt(attempt, error, started)
-    if not attempt.staging.is_used:
-        return settle_attempt(attempt, started)
-    # Shielded by the thread: a publication once begun is finished and recorded.
-    return await in_thread(settle_attempt, attempt, started)
+        end = functools.partial(fail_attempt, attempt, error, started)
+    # In a thread where the disk is touched; a publication once begun is finished and recorded.
+    return await in_thread(end) if attempt.uses_disk else end()
 
 
 def settle_attempt(attempt: Attempt, started: float) -> Outcome:
@@ -290,9 +331,11 @@ def settle_attempt(attempt: Attempt, started: float) -> Outcome:
         if outputs:
             published = attempt.resources.publish(attempt.step.step_id, attempt.number, outputs)
         flows = attempt.flows(published)
-        attempt.staging.discard()
     except BaseException as error:
         return fail_attempt(attempt, error, started, is_claimed=is_claimed)
+    with contextlib.suppress(StorageError):
+        # What is left of it is litter: no reason to undo what is published.
+        attempt.staging.discard()
     status = StepStatus.COMPLETE
     if excess is not None:
         status = StepStatus.FAILED
@@ -343,14 +386,6 @@ def describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _take_out(attempts: set[Attempt], attempt: Attempt) -> bool:
-    try:
-        attempts.remove(attempt)
-    except KeyError:
-        return False
-    return True
-
-
 def _over_limit(attempt: Attempt) -> str | None:
     step = attempt.step
     if step.max_quarantined is None and step.max_quarantined_fraction is None:
@@ -358,8 +393,7 @@ def _over_limit(attempt: Attempt) -> str | None:
     rows = sum(output.rows_quarantined for output in attempt.output.files)
     if step.max_quarantined is not None and rows > step.max_quarantined:
         return (
-            f"{rows:,} rows quarantined, more than max_quarantined={step.max_quarantined:,}; "
-            "they are kept to read"
+            f"{rows:,} rows quarantined, more than max_quarantined={step.max_quarantined:,}{_kept(attempt)}"
         )
     fraction = step.max_quarantined_fraction
     if fraction is not None:
@@ -368,9 +402,13 @@ def _over_limit(attempt: Attempt) -> str | None:
             if output.rows_quarantined > fraction * output.rows_in:
                 return (
                     f"{output.rows_quarantined:,} of {output.rows_in:,} rows of {output.name!r} quarantined, "
-                    f"more than max_quarantined_fraction={fraction:g}; they are kept to read"
+                    f"more than max_quarantined_fraction={fraction:g}{_kept(attempt)}"
                 )
     return None
+
+
+def _kept(attempt: Attempt) -> str:
+    return "; they are kept to read" if attempt.is_last else ""
 
 
 def _count_quarantined(flows: tuple[FileFlow, ...]) -> str:

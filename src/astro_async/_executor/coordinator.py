@@ -43,6 +43,7 @@ from astro_async._executor.attempt import (
 )
 from astro_async._executor.broadcast import Broadcast
 from astro_async._executor.checkpoints import Checkpoints
+from astro_async._executor.clock import format_time
 from astro_async._executor.process import run_attempt_in_process
 from astro_async._executor.stop import StopSwitch
 from astro_async._executor.watchdog import Watchdog
@@ -446,9 +447,10 @@ class Coordinator:
                 self._take_messages()
         if self._storage_error is None:
             await self._checkpoints.link_last()
-        detail = str(self._storage_error) if self._storage_error is not None else None
+        details = [] if self._storage_error is None else [str(self._storage_error)]
         if self.hung:
-            detail = f"threads that cannot be stopped: {', '.join(self.hung)}"
+            details.append(f"threads that cannot be stopped: {', '.join(self.hung)}")
+        detail = "; ".join(details) or None
         status = derive_run_status(record.status for record in self._run.steps.values())
         duration_ms = round((anyio.current_time() - started) * 1000, 3)
         self._record(
@@ -495,8 +497,3 @@ class Coordinator:
                 seq=self._run.seq, time=self._now, run_id=self._run.run_id, step_id=step_id, fraction=fraction
             )
             self._broadcast.publish([event])
-
-
-def format_time(time: datetime) -> str:
-    """Return a time in UTC as ISO 8601 with microseconds and `Z`."""
-    return time.isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""The repair desk's foundation: recording what an operator decides, and giving it to the step.
+"""The repair desk's foundation: recording what an operator decides.
 
 A decision is a patch in the run: the rows as they were, where they stood, and what stands there instead.
 It changes what the step sees of its input, never the snapshot.
@@ -6,22 +6,22 @@ It changes what the step sees of its input, never the snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
 
 import polars as pl
 
 from astro_async._core.events import RowsPatched
 from astro_async._core.names import RunId
-from astro_async._frames.columns import ROW_COLUMN
-from astro_async._frames.parquet import load_frame, read_schema, scan_frame, write_frame
-from astro_async._frames.patches import apply_patches, build_patch
+from astro_async._executor.clock import format_time
+from astro_async._frames.parquet import read_schema, write_frame
+from astro_async._frames.patches import build_patch
 from astro_async._store.atomic import Disk
 from astro_async._store.run_store import RunStore
-from astro_async._store.staging import FileOutput, StagedFile, Staging
+from astro_async._store.staging import StagedFile, Staging
 from astro_async.exceptions import RunRefusedError
 
-__all__ = ["record_decision", "stage_patched"]
+__all__ = ["record_decision"]
 
 
 def record_decision(
@@ -57,7 +57,7 @@ def record_decision(
         RunLockedError: An invocation is on the run.
         StorageError: The disk refuses; nothing is decided then.
     """
-    now = clock().isoformat(timespec="microseconds").replace("+00:00", "Z")
+    now = format_time(clock())
     store = RunStore.open(pipeline_dir, run_id, disk=disk, now=now)
     try:
         record = store.record.steps.get(step_id)
@@ -83,23 +83,5 @@ def record_decision(
         store.record_patch(StagedFile(path, written.rows, written.columns, written.size_bytes), event)
         staging.discard()
         store.finish()
-        staging.discard()
     finally:
         store.close()
-
-
-def stage_patched(output: FileOutput, path: str, patches: Sequence[str], staging: Staging) -> str:
-    """Stage what patches make of a version, and note it in the output; return its path. Blocks.
-
-    Raises:
-        StepError: Rows of a patch are not in the version any more.
-        StorageError: The disk refuses.
-    """
-    patched = apply_patches(scan_frame(path), [load_frame(patch) for patch in patches])
-    whole, given, rows = staging.next_path(), staging.next_path(), staging.next_path()
-    write_frame(patched, whole)
-    written = write_frame(scan_frame(whole).drop(ROW_COLUMN), given)
-    write_frame(scan_frame(whole).select(ROW_COLUMN), rows)
-    output.patched = StagedFile(given, written.rows, written.columns, written.size_bytes)
-    output.snapshot_rows = rows
-    return given

@@ -17,7 +17,7 @@ import polars as pl
 from astro_async._core.events import AnyEvent, FileIngested, RunCreated, RunIngested, VersionWritten
 from astro_async._core.records import RunRecord
 from astro_async._core.selection import has_something_to_do
-from astro_async._executor.coordinator import format_time
+from astro_async._executor.clock import format_time
 from astro_async._executor.invocation import Services, check_params
 from astro_async._frames.columns import refuse_reserved
 from astro_async._frames.csv_convert import convert_csv
@@ -54,7 +54,7 @@ async def ingest_source(
         RunLockedError: The pipeline is serial and another ingest is under way.
         StorageError: The disk refused.
     """
-    check_params(params)
+    params = check_params(params)
     specs = pipeline.file_specs()
     now = services.clock()
     is_serial = ExecutionMode(pipeline.execution_mode) is ExecutionMode.SERIAL

@@ -8,7 +8,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from typing import Any, Final
 
 import anyio
@@ -22,7 +22,8 @@ from astro_async._core.reducer import Scheduler
 from astro_async._core.status import RunStatus
 from astro_async._executor.attempt import RunResources
 from astro_async._executor.broadcast import Broadcast, Subscriber
-from astro_async._executor.coordinator import Coordinator, Message, format_time
+from astro_async._executor.clock import format_time, utc_now
+from astro_async._executor.coordinator import Coordinator, Message
 from astro_async._executor.stop import StopSwitch
 from astro_async._executor.workers import Outbox
 from astro_async._store.atomic import Disk
@@ -32,16 +33,11 @@ from astro_async.context import RunContext
 from astro_async.exceptions import PipelineError, RunRefusedError
 from astro_async.pipeline import Pipeline
 
-__all__ = ["Invocation", "Invoker", "RunOptions", "Services", "check_params", "utc_now"]
+__all__ = ["Invocation", "Invoker", "RunOptions", "Services", "check_params"]
 
 
 # A change early in a large pipeline concerns thousands of steps alike.
 _MAX_NOTICES: Final = 10
-
-
-def utc_now() -> datetime:
-    """Return the time, in UTC."""
-    return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +122,7 @@ class Invoker:
             StorageError: The disk refused; the last good records stand.
         """
         jobs = self._jobs()
-        check_params(self.options.params or {})
+        params = check_params(self.options.params or {})
         now = format_time(self.services.clock())
         store = await in_thread(RunStore.open, self.pipeline_dir, run_id, disk=self.services.disk, now=now)
         try:
@@ -140,7 +136,8 @@ class Invoker:
             store.notices.clear()
             title = f"{now} run {run_id}, {len(plan.again)} of {len(graph.nodes)} steps, jobs {jobs}"
             store.log.start_invocation(title)
-            event = _plan_event(store.record, graph, plan, self.options, jobs, now)
+            params = {**store.record.params, **params}
+            event = _plan_event(store.record, graph, plan, params, jobs, now)
             hung = await self._tell_and_run(store, graph, plan, event)
             return Invocation(store.record, plan, (*notices, *store.notices), tuple(hung))
         finally:
@@ -227,16 +224,20 @@ class Invoker:
             await in_thread(store.drop_versions, event)
 
 
-def check_params(params: Mapping[str, Any]) -> None:
-    """Refuse parameters that cannot be recorded.
+def check_params(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters as they are recorded: tuples as lists, for instance.
 
     Raises:
         PipelineError: A name is no text, or a value has no JSON form.
     """
     try:
-        json.dumps(dict(params), allow_nan=False)
+        recorded = json.loads(json.dumps(dict(params), allow_nan=False))
     except (TypeError, ValueError) as error:
         raise PipelineError(f"params cannot be recorded as JSON: {error}") from None
+    if recorded.keys() != params.keys():
+        raise PipelineError("the names of params are text")
+    # As recorded: a first run sees what its retry will see.
+    return dict(recorded)
 
 
 def _refuse_if_done(run: RunRecord, plan: Plan) -> None:
@@ -248,7 +249,7 @@ def _refuse_if_done(run: RunRecord, plan: Plan) -> None:
 
 
 def _plan_event(
-    run: RunRecord, graph: Graph, plan: Plan, options: RunOptions, jobs: int, now: str
+    run: RunRecord, graph: Graph, plan: Plan, params: dict[str, Any], jobs: int, now: str
 ) -> RunPlanned:
     kept = [step_id for step_id in run.steps if step_id in graph.position]
     new = [step_id for step_id in plan.again if step_id not in run.steps]
@@ -258,7 +259,7 @@ def _plan_event(
         time=now,
         run_id=run.run_id,
         again=plan.by_reason(),
-        params=dict(run.params if options.params is None else {**run.params, **options.params}),
+        params=params,
         jobs=jobs,
         pid=os.getpid(),
         host=socket.gethostname(),

@@ -23,6 +23,7 @@ from astro_async._executor.attempt import (
     FileInput,
     Outcome,
     RunResources,
+    call_step,
     describe_error,
     fail_attempt,
     settle_attempt,
@@ -34,7 +35,7 @@ from astro_async._store.staging import StepOutput
 from astro_async._threads import in_thread
 from astro_async.context import RunContext
 from astro_async.exceptions import PipelineError, StepError
-from astro_async.loading import load_pipeline
+from astro_async.loading import PIPELINE_FILE, load_pipeline
 from astro_async.pipeline import StepDefinition
 
 __all__ = ["run_attempt_in_process"]
@@ -63,11 +64,11 @@ async def run_attempt_in_process(attempt: Attempt) -> Outcome:
         The cancellation of the host task; the child is killed then.
     """
     started = perf_counter()
-    attempt.prepare()
     timeout_s = attempt.step.timeout_s
     error: BaseException | None = None
     with anyio.move_on_after(timeout_s) as timer:
         try:
+            attempt.prepare()
             attempt.output = await anyio.to_process.run_sync(
                 _run_task, _describe_task(attempt), cancellable=True, limiter=anyio.CapacityLimiter(1)
             )
@@ -85,14 +86,15 @@ async def run_attempt_in_process(attempt: Attempt) -> Outcome:
 
 def _describe_task(attempt: Attempt) -> _Task:
     context = attempt.resources.context
-    try:
-        pickled: bytes | None = pickle.dumps(attempt.step)
-    except Exception:
-        # Made in pipeline.py, by a lambda or a Polars expression: the child loads the file itself.
-        pickled = None
-    else:
-        if attempt.step.fn.__module__.startswith("astro_async_pipeline_"):
-            pickled = None
+    pickled: bytes | None = None
+    if not os.path.isfile(os.path.join(context.pipeline_dir, PIPELINE_FILE)):
+        try:
+            pickled = pickle.dumps(attempt.step)
+        except Exception as error:
+            raise PipelineError(
+                f"step {attempt.step.step_id!r} runs in a process of its own, which has to import it: "
+                f"define its function at module level, or the pipeline in a {PIPELINE_FILE} ({error})"
+            ) from None
     return _Task(
         run_id=context.run_id,
         run_date=context.run_date,
@@ -125,7 +127,7 @@ def _run_task(task: _Task) -> StepOutput:
     resources = RunResources(context, Disk(), lambda *_: (), task.patches)
     attempt = Attempt(0, _find_step(task), task.attempt, task.inputs, resources)
     try:
-        attempt.step.fn(attempt.open(), attempt.files)
+        call_step(attempt)
     except BaseException as error:
         # Only text crosses back: an exception of the pipeline's own class may not unpickle there.
         raise StepError(describe_error(error)) from None
@@ -143,6 +145,6 @@ def _find_step(task: _Task) -> StepDefinition:
         if step.step_id == task.step_id:
             return step
     raise PipelineError(
-        f"step {task.step_id!r} runs in a process of its own, but its function cannot be pickled and "
-        f"{os.path.join(task.pipeline_dir, 'pipeline.py')} has no such step: define it at module level"
+        f"{os.path.join(task.pipeline_dir, PIPELINE_FILE)} has no step {task.step_id!r} any more: it was "
+        "edited while the run went on; run again"
     )

@@ -21,7 +21,8 @@ import anyio.lowlevel
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
-from astro_async._executor.attempt import Attempt, Outcome
+from astro_async._core.status import StepStatus
+from astro_async._executor.attempt import Attempt, Outcome, describe_error
 
 # Enough to keep one step ready while another is settled.
 _FEW: Final = 2
@@ -141,8 +142,9 @@ class WorkerThreads:
     def stop(self) -> None:
         """Let idle workers end."""
         self._is_stopped = True
-        while self._sleeping:
-            self._sleeping.pop().release()
+        with contextlib.suppress(IndexError):
+            while True:
+                self._sleeping.pop().release()
 
     def _wake_one(self) -> None:
         try:
@@ -165,7 +167,11 @@ class WorkerThreads:
             if not attempt.begin():
                 continue
             # What one step sets must not be seen by the next.
-            outcome = contextvars.copy_context().run(self._run, attempt)
+            try:
+                outcome = contextvars.copy_context().run(self._run, attempt)
+            except BaseException as error:
+                # Not the step's doing but ours; an outcome must come of it, for the coordinator waits.
+                outcome = Outcome(attempt.position, StepStatus.FAILED, 0.0, describe_error(error))
             if outcome.status is None:
                 self._outbox.put(ThreadGone(attempt.position))
                 return

@@ -9,11 +9,10 @@ from typing import TypeVar
 
 import polars as pl
 
-from astro_async._frames.columns import REASON_COLUMN, RESERVED_PREFIX, ROW_COLUMN
 from astro_async._frames.dtypes import as_instance
 from astro_async.exceptions import QuarantineError
 
-__all__ = ["REASON_COLUMN", "RESERVED_PREFIX", "ROW_COLUMN", "conform_rows"]
+__all__ = ["conform_rows"]
 
 Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)
 

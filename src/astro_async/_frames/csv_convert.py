@@ -75,9 +75,9 @@ class _Conversion:
     schema: pl.Schema
 
     def run(self) -> WrittenFrame:
-        written, tail_nulls = self._write(self.path, self.layout)
+        written, may_be_short = self._write(self.path, self.layout)
         try:
-            if not tail_nulls or len(self.layout.names) == 1:
+            if not may_be_short or len(self.layout.names) == 1:
                 return written
             separators = count_separators(self.path, self.dialect, first_line=self.layout.first_line)
             if self._adds_up(written.rows, separators):
@@ -103,11 +103,11 @@ class _Conversion:
         written, _ = self._write(path, layout, row_limit)
         return written
 
-    def _write(self, path: str, layout: CsvLayout, row_limit: int | None = None) -> tuple[WrittenFrame, int]:
-        """Write the target, and count the nulls in the last column of the file, where short records show."""
+    def _write(self, path: str, layout: CsvLayout, row_limit: int | None = None) -> tuple[WrittenFrame, bool]:
+        """Write the target, and tell whether the last column has nulls, as that of a short record has."""
         last = layout.names[-1]
         for plan in (self._plan_quickly, self._plan_leniently):
-            nulls = _NullCount(last)
+            nulls = _NullSearch(last)
             try:
                 written = write_frame(plan(path, layout, nulls, row_limit), self.target)
             except PolarsError:
@@ -115,15 +115,15 @@ class _Conversion:
                     break
                 continue
             if last in self.schema:
-                nulls.count_in_file(self.target)
-            return written, nulls.count
+                nulls.search_file(self.target)
+            return written, nulls.found
         # The error of Polars quotes the cell, so it does not travel with this one.
         raise explain_failure(
             self.path, self.source, dialect=self.dialect, layout=self.layout, schema=self.schema
         ) from None
 
     def _plan_quickly(
-        self, path: str, layout: CsvLayout, nulls: _NullCount, row_limit: int | None
+        self, path: str, layout: CsvLayout, nulls: _NullSearch, row_limit: int | None
     ) -> pl.LazyFrame:
         """Plan the pass that reads well-formed values at speed and raises at all others."""
         native = {name: dtype for name, dtype in self.schema.items() if is_read_natively(dtype)}
@@ -142,7 +142,7 @@ class _Conversion:
         )
 
     def _plan_leniently(
-        self, path: str, layout: CsvLayout, nulls: _NullCount, row_limit: int | None
+        self, path: str, layout: CsvLayout, nulls: _NullSearch, row_limit: int | None
     ) -> pl.LazyFrame:
         """Plan the pass that reads every value there is, and raises where there is none."""
         frame = self._scan(path, layout, {}, nulls, row_limit)
@@ -156,7 +156,7 @@ class _Conversion:
         path: str,
         layout: CsvLayout,
         native: dict[str, pl.DataType],
-        nulls: _NullCount,
+        nulls: _NullSearch,
         row_limit: int | None,
     ) -> pl.LazyFrame:
         """Scan the columns of the schema: those in `native` parsed by the reader, the others as text."""
@@ -166,7 +166,7 @@ class _Conversion:
         # Keeps the optimiser from reading some columns only: the reader would then not notice records that
         # are too long.
         return frame.map_batches(
-            lambda batch: nulls.count_in(batch).select(*self.schema),
+            lambda batch: nulls.search(batch).select(*self.schema),
             schema={name: native.get(name, pl.String()) for name in self.schema},
             streamable=True,
         )
@@ -177,17 +177,18 @@ class _Conversion:
 
 
 @dataclass(slots=True)
-class _NullCount:
-    """Counts the nulls of one column. A file without any has no record that is short."""
+class _NullSearch:
+    """Looks for nulls in one column. A file without any has no record that is short."""
 
     column: str
-    count: int = 0
+    found: bool = False
 
-    def count_in(self, batch: pl.DataFrame) -> pl.DataFrame:
-        # Batches may come from several threads at once and an update may be lost. That is no matter: what
-        # is asked is whether there are any.
-        self.count += batch.get_column(self.column).null_count()
+    def search(self, batch: pl.DataFrame) -> pl.DataFrame:
+        # Batches may come from several threads at once. A flag that only ever rises loses no find; a count
+        # could, when two threads add to what both have read.
+        if batch.get_column(self.column).null_count():
+            self.found = True
         return batch
 
-    def count_in_file(self, path: str) -> None:
-        self.count = scan_frame(path).select(pl.col(self.column).null_count()).collect().item()
+    def search_file(self, path: str) -> None:
+        self.found = bool(scan_frame(path).select(pl.col(self.column).null_count()).collect().item())

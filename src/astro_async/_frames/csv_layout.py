@@ -16,7 +16,7 @@ from astro_async._frames.csv_dialect import CsvDialect
 from astro_async._frames.csv_text import detect_line_end, reading, undecodable
 from astro_async.exceptions import IngestError
 
-__all__ = ["CsvLayout", "read_header", "read_layout", "refuse_missing_columns"]
+__all__ = ["CsvLayout", "read_layout", "refuse_missing_columns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +32,13 @@ class CsvLayout:
     first_line: int
 
 
-def read_header(source: str, dialect: CsvDialect) -> list[str]:
-    """Read the names of the columns of a CSV file, in its order, from its head alone.
-
-    Blanks around a name are dropped. A file without header, and without `column_names`, has `column_1`,
-    `column_2` and so on.
-
-    Raises:
-        IngestError: As `read_layout`.
-    """
-    return list(read_layout(source, source, dialect).names)
-
-
 def read_layout(
     path: str, source: str, dialect: CsvDialect, names_if_headerless: Iterable[str] | None = None
 ) -> CsvLayout:
     """Read names and place of the data from the head of a file.
+
+    Blanks around a name are dropped. A file without header for which there are no names at all has
+    `column_1`, `column_2` and so on.
 
     Args:
         path: The file to read.

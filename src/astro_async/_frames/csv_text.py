@@ -15,7 +15,8 @@ from typing import IO
 
 from astro_async._frames.csv_dialect import CsvDialect
 from astro_async._frames.csv_records import iter_data_lines
-from astro_async.exceptions import IngestError, StorageError
+from astro_async._frames.parquet import refused_by_disk
+from astro_async.exceptions import IngestError
 
 __all__ = [
     "copy_without_blank_lines",
@@ -145,7 +146,6 @@ def _count_lines_before_error(decoder: codecs.IncrementalDecoder, chunk: bytes) 
 
 def _refuse_nul_bytes(source: str) -> None:
     buffer = bytearray(_SEARCH_BYTES)
-    line = 1
     with open(source, "rb", buffering=0) as file:
         while size := file.readinto(buffer):
             position = buffer.find(b"\0", 0, size)
@@ -200,7 +200,7 @@ def _temporary_file(beside: str) -> Iterator[str]:
         )
         os.close(descriptor)
     except OSError as error:
-        raise StorageError(f"no temporary file could be made beside {beside}: {error}") from error
+        raise refused_by_disk(f"a temporary file beside {beside}", "written", error) from error
     try:
         yield path
     finally:
@@ -214,7 +214,7 @@ def _write_chunks(path: str, chunks: Iterable[bytes]) -> None:
             try:
                 file.write(chunk)
             except OSError as error:
-                raise StorageError(f"{path} could not be written: {error}") from error
+                raise refused_by_disk(path, "written", error) from error
 
 
 @contextmanager
@@ -222,7 +222,7 @@ def _open_new(path: str) -> Iterator[IO[bytes]]:
     try:
         file = open(path, "wb")  # noqa: SIM115 - closed below, where its own error can be told from others
     except OSError as error:
-        raise StorageError(f"{path} could not be written: {error}") from error
+        raise refused_by_disk(path, "written", error) from error
     try:
         yield file
     except BaseException:
@@ -231,7 +231,7 @@ def _open_new(path: str) -> Iterator[IO[bytes]]:
     try:
         file.close()
     except OSError as error:
-        raise StorageError(f"{path} could not be written: {error}") from error
+        raise refused_by_disk(path, "written", error) from error
 
 
 def _close_quietly(file: IO[bytes]) -> None:

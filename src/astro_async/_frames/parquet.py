@@ -28,11 +28,12 @@ __all__ = [
     "load_frame",
     "load_parts",
     "new_file",
+    "polars_errors",
     "read_schema",
     "refuse_unwritable",
+    "refused_by_disk",
     "remove_files",
     "scan_frame",
-    "storage_errors",
     "write_frame",
 ]
 
@@ -63,7 +64,7 @@ def write_frame(frame: pl.DataFrame | pl.LazyFrame, path: str) -> WrittenFrame:
     """
     schema = frame.collect_schema()
     refuse_unwritable(schema)
-    with new_file(path) as file, storage_errors(path, "written"):
+    with new_file(path) as file, polars_errors(path, "written"):
         if isinstance(frame, pl.DataFrame):
             frame.write_parquet(file)
         else:
@@ -87,7 +88,7 @@ def load_frame(path: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
     Raises:
         StorageError: The file is missing, unreadable or torn.
     """
-    with storage_errors(path, "read"):
+    with polars_errors(path, "read"):
         chosen = None if columns is None else list(columns)
         return pl.read_parquet(path, columns=chosen, glob=False, hive_partitioning=False)
 
@@ -103,7 +104,7 @@ def read_schema(path: str) -> pl.Schema:
     Raises:
         StorageError: The file is missing, unreadable or torn.
     """
-    with storage_errors(path, "read"):
+    with polars_errors(path, "read"):
         return scan_frame(path).collect_schema()
 
 
@@ -113,7 +114,7 @@ def count_rows(path: str) -> int:
     Raises:
         StorageError: The file is missing, unreadable or torn.
     """
-    with storage_errors(path, "read"):
+    with polars_errors(path, "read"):
         rows = scan_frame(path).select(pl.len()).collect().item()
     return int(rows)
 
@@ -134,7 +135,7 @@ def load_parts(paths: Sequence[str], schema: pl.Schema) -> pl.DataFrame:
     full = pl.Schema({**schema, REASON_COLUMN: pl.String()})
     if not paths:
         return pl.DataFrame(schema=full)
-    with storage_errors(f"{paths[0]} and {len(paths) - 1} more", "read"):
+    with polars_errors(f"{paths[0]} and {len(paths) - 1} more", "read"):
         # A list of paths keeps its order, where a glob would read part 100000 before part 99999.
         parts = pl.read_parquet(list(paths), glob=False, hive_partitioning=False)
     return parts.select(pl.col(name).cast(dtype) for name, dtype in full.items())
@@ -159,11 +160,11 @@ def _iter_batches(source: str | pl.LazyFrame, batch_rows: int) -> Iterator[pl.Da
     name = source if isinstance(source, str) else "the frame"
     waiting: list[pl.DataFrame] = []
     waiting_rows = 0
-    with storage_errors(name, "read"):
+    with polars_errors(name, "read"):
         chunks = iter(plan.collect_batches(chunk_size=batch_rows, maintain_order=True, engine="streaming"))
     while True:
         # Only the pull is guarded: an error that the consumer of a batch throws in is not the disk's.
-        with storage_errors(name, "read"):
+        with polars_errors(name, "read"):
             chunk = next(chunks, None)
         if chunk is None:
             break
@@ -201,8 +202,17 @@ def _is_writable(dtype: pl.DataType) -> bool:
     return not isinstance(dtype, pl.Object | pl.Unknown)
 
 
+def refused_by_disk(path: str, verb: str, reason: object) -> StorageError:
+    """Return the error for a file that could not be `read` or `written`: which, why, and what to do."""
+    # What cannot be read may well be lost.
+    advice = "Nothing recorded is lost: put" if verb == "written" else "Put"
+    return StorageError(
+        f"{path} could not be {verb}: {reason}. {advice} this right and give the command again"
+    )
+
+
 @contextmanager
-def storage_errors(path: str, verb: str) -> Iterator[None]:
+def polars_errors(path: str, verb: str) -> Iterator[None]:
     """Turn what Polars raises for an unwilling disk or a torn file into a `StorageError`; let others pass."""
     try:
         yield
@@ -212,7 +222,7 @@ def storage_errors(path: str, verb: str) -> Iterator[None]:
         # missed a file of its own: that is the author's.
         of_disk = isinstance(error, OSError) and "[Errno " not in text
         if of_disk or _OS_ERROR.search(text) or (verb == "read" and _TORN_FILE in text):
-            raise StorageError(f"{path} could not be {verb}: {text}") from error
+            raise refused_by_disk(path, verb, text) from error
         raise
 
 
@@ -229,7 +239,7 @@ def new_file(path: str) -> Iterator[IO[bytes]]:
     try:
         file = open(path, "xb")  # noqa: SIM115 - closed below, where a failing close is told apart
     except OSError as error:
-        raise StorageError(f"{path} could not be written: {error}") from error
+        raise refused_by_disk(path, "written", error) from error
     try:
         yield file
         _close(file, path)
@@ -252,4 +262,4 @@ def _close(file: IO[bytes], path: str) -> None:
         file.close()
     except OSError as error:
         # Some file systems tell of a full disk or a quota only now.
-        raise StorageError(f"{path} could not be written: {error}") from error
+        raise refused_by_disk(path, "written", error) from error

@@ -17,8 +17,8 @@ from astro_async._frames.parquet import (
     WrittenFrame,
     describe_file,
     new_file,
+    polars_errors,
     refuse_unwritable,
-    storage_errors,
     write_frame,
 )
 
@@ -60,7 +60,7 @@ def write_sides(plan: pl.LazyFrame, key: str, *, true_path: str, false_path: str
             # One file a side: a second one would be written over the first.
             approximate_bytes_per_file=None,
         )
-        with storage_errors(f"{true_path} or {false_path}", "written"):
+        with polars_errors(f"{true_path} or {false_path}", "written"):
             plan.sink_parquet(target, maintain_order=True, engine="streaming")
     if not os.path.getsize(true_path):
         os.remove(true_path)

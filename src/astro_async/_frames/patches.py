@@ -13,7 +13,7 @@ import polars as pl
 from astro_async._frames.columns import RESERVED_PREFIX, ROW_COLUMN
 from astro_async._frames.conform import conform_rows
 from astro_async._frames.positions import find_positions
-from astro_async.exceptions import StepError
+from astro_async.exceptions import QuarantineError, StepError
 
 __all__ = ["apply_patches", "build_patch"]
 
@@ -40,12 +40,15 @@ def build_patch(
 
     Raises:
         QuarantineError: Rows lack columns, or values do not cast without loss.
+        QuarantineError: Two rows have one position.
         ValueError: The lengths differ.
     """
     before = conform_rows(original, schema)
     after = None if replacement is None else conform_rows(replacement, schema)
     if len(positions) != before.height or (after is not None and after.height != before.height):
         raise ValueError("original, replacement and positions have different lengths")
+    if positions.drop_nulls().is_duplicated().any():
+        raise QuarantineError("two of the rows stand at one position: decide about each row once")
     struct = pl.Struct(dict(schema))
     new = (
         pl.Series(_REPLACEMENT, [None] * before.height, dtype=struct)

@@ -5,61 +5,36 @@ A null verdict keeps the row, whichever way the filter is put. Order is kept on 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import polars as pl
 
 from astro_async._frames.columns import RESERVED_PREFIX, refuse_reserved
-from astro_async._frames.judge import CompiledRule, add_verdicts, blame_rules, evaluate_verdicts
-from astro_async._frames.parquet import WrittenFrame
-from astro_async._frames.partition import write_sides
+from astro_async._frames.judge import CompiledRule, add_verdicts, blame_rules
+from astro_async._frames.partition import WrittenSides, write_sides
 from astro_async._frames.positions import find_positions
 from astro_async._frames.verdict import RowRule, check_row_wise
 from astro_async.exceptions import AstroError, StepError
 
-__all__ = ["LazyRemoval", "select_removed", "split_removed", "split_removed_lazy", "split_twins"]
+__all__ = ["split_removed_lazy", "split_twins"]
 
 _KEPT = f"{RESERVED_PREFIX}kept"
 
 
-@dataclass(frozen=True, slots=True)
-class LazyRemoval:
-    """What `split_removed_lazy` wrote. Without removed rows there is no removed file."""
+def split_removed_lazy(
+    frame: pl.LazyFrame, verdict: pl.Expr, *, remove: bool, kept_path: str, removed_path: str
+) -> WrittenSides:
+    """Divide a plan into two Parquet files, in one streamed pass over its input.
 
-    kept: WrittenFrame
-    removed: WrittenFrame
-
-
-def select_removed(frame: pl.DataFrame, verdict: pl.Expr, *, remove: bool) -> pl.Series:
-    """Return a Boolean mask, without nulls, that is true for the rows a filter removes.
+    When nothing is removed, no file is written to `removed_path`. When anything fails, neither is left.
 
     Args:
         frame: The rows.
         verdict: A Boolean expression about one row; evaluated once. NaN is judged as Polars compares.
         remove: Whether the verdict is true for rows to remove; otherwise it is true for rows to keep.
+        kept_path: Where the kept rows go.
+        removed_path: Where the removed rows go.
 
-    Raises:
-        RuleError: The verdict is broken (see `check_row_wise`) or raised.
-    """
-    rule = _compile_filter(verdict, frame.schema, remove=remove)
-    marks = evaluate_verdicts(frame, [rule]).get_column(rule.column)
-    return marks if remove else ~marks
-
-
-def split_removed(
-    frame: pl.DataFrame, verdict: pl.Expr, *, remove: bool
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Divide a frame into the kept and the removed rows; see `select_removed`."""
-    removed = select_removed(frame, verdict, remove=remove)
-    return frame.filter(~removed), frame.filter(removed)
-
-
-def split_removed_lazy(
-    frame: pl.LazyFrame, verdict: pl.Expr, *, remove: bool, kept_path: str, removed_path: str
-) -> LazyRemoval:
-    """Divide a plan into two Parquet files, as `split_removed` does, in one streamed pass over its input.
-
-    When nothing is removed, no file is written to `removed_path`. When anything fails, neither is left.
+    Returns:
+        The kept rows as the true side, the removed ones as the false side.
 
     Raises:
         RuleError: The verdict is broken (see `check_row_wise`), or the evaluation raised.
@@ -72,25 +47,21 @@ def split_removed_lazy(
     mark = pl.col(rule.column)
     judged = add_verdicts(frame, [rule]).select(*schema.names(), (~mark if remove else mark).alias(_KEPT))
     try:
-        sides = write_sides(judged, _KEPT, true_path=kept_path, false_path=removed_path)
+        return write_sides(judged, _KEPT, true_path=kept_path, false_path=removed_path)
     except AstroError:
         raise
     except Exception as error:
         raise blame_rules(error, [rule.rule]) from error
-    return LazyRemoval(kept=sides.true, removed=sides.false)
 
 
-def split_twins(
-    frame: pl.DataFrame, removed_rows: pl.DataFrame
-) -> tuple[pl.DataFrame, pl.DataFrame, pl.Series]:
+def split_twins(frame: pl.DataFrame, removed_rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Divide a frame by the rows that a filter function returned for removal.
 
     Rows are found by content and occurrence: where one of two identical twins was returned, exactly the
     first is removed. Null and NaN equal themselves.
 
     Returns:
-        The kept rows, the removed rows, both in the order of `frame`, and the positions of the removed
-        ones (UInt64, ascending).
+        The kept rows and the removed rows, both in the order of `frame`.
 
     Raises:
         StepError: Returned rows are not in the frame, or lack columns of it.
@@ -101,10 +72,9 @@ def split_twins(
             f"the filter returned {unknown} of {len(positions)} rows that are not in the frame as it was "
             f"given, or not that often; return the rows to remove unchanged"
         )
-    positions = positions.sort()
     rows = pl.int_range(frame.height, dtype=pl.UInt64, eager=True)
     is_removed = rows.is_in(positions.implode())
-    return frame.filter(~is_removed), frame.filter(is_removed), positions
+    return frame.filter(~is_removed), frame.filter(is_removed)
 
 
 def _compile_filter(verdict: pl.Expr, schema: pl.Schema, *, remove: bool) -> CompiledRule:

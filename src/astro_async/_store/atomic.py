@@ -55,14 +55,20 @@ class Disk:
     def before(self, operation: str, path: str) -> None:
         """Do nothing; called before each change, in the thread that makes it."""
 
-    def make_directory(self, path: str) -> None:
-        """Create a directory and its parents; at no cost if this object made it before."""
+    def make_directory(self, path: str, *, is_kept: bool = True) -> None:
+        """Create a directory and its parents; at no cost if this object made it before.
+
+        Args:
+            path: The directory.
+            is_kept: Whether it is there to stay, and worth being remembered.
+        """
         if path in self._directories:
             return
         self.before("create directory", path)
         with storage_errors("create directory", path):
             os.makedirs(path, exist_ok=True)
-        self._directories.add(path)
+        if is_kept:
+            self._directories.add(path)
 
     def remove_directory(self, path: str) -> None:
         """Remove a directory if it exists and is empty."""
@@ -74,7 +80,7 @@ class Disk:
     def remove_tree(self, path: str) -> None:
         """Remove a directory with all that is in it, if it exists."""
         self.before("remove", path)
-        self._directories = {made for made in self._directories if not (made + "/").startswith(path + "/")}
+        self._directories.discard(path)
         with storage_errors("remove", path), contextlib.suppress(FileNotFoundError):
             shutil.rmtree(path)
 
@@ -162,6 +168,12 @@ class Disk:
         self.before("open", path)
         with storage_errors("open", path):
             return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+    def cut_back(self, descriptor: int, path: str, size_bytes: int) -> None:
+        """Remove what a failed append left behind the good end of an open file."""
+        self.before("cut back", path)
+        with storage_errors("cut back", path):
+            os.ftruncate(descriptor, size_bytes)
 
     def append(self, descriptor: int, path: str, content: bytes) -> None:
         """Append to an open file; the content survives the death of the process at once."""

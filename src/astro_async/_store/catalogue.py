@@ -5,20 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 
-from astro_async._core.manifest import Manifest, snapshot_record, summarise
+from astro_async._core.manifest import ManifestHead, parse_head, snapshot_record, summarise
 from astro_async._core.names import RunId, check_run_id
 from astro_async._core.records import RunRecord
 from astro_async._core.selection import RunSummary, newest_first
 from astro_async._core.status import RunStatus
 from astro_async._store import layout
-from astro_async._store.journal import read_manifest, read_run
+from astro_async._store.journal import read_run
 from astro_async._store.lock import is_locked
-from astro_async.exceptions import (
-    AstroError,
-    InvalidNameError,
-    RunNotFoundError,
-    StorageError,
-)
+from astro_async.exceptions import AstroError, InvalidNameError, RunNotFoundError, StorageError
 
 __all__ = ["existing_run_directory", "list_run_ids", "load_run", "load_summaries"]
 
@@ -45,18 +40,20 @@ def load_summaries(pipeline_dir: str) -> tuple[list[RunSummary], list[str]]:
         try:
             # Asked first: a run that ends in between is told as it then stands.
             locked = is_locked(layout.lock_path(directory))
-            summaries.append(summarise(_manifest_of(directory), locked=locked))
+            summaries.append(summarise(_read_head(directory), locked=locked))
         except AstroError as error:
             notices.append(f"run {run_id} cannot be read: {error}")
     return newest_first(summaries), notices
 
 
-def _manifest_of(directory: str) -> Manifest:
+def _read_head(directory: str) -> ManifestHead:
     with contextlib.suppress(StorageError, OSError):
-        manifest = read_manifest(directory)
-        if os.path.getsize(layout.events_path(directory)) == manifest.journal_bytes:
-            return manifest
-    # The journal is ahead: the run goes on, or its process died before it wrote the manifest.
+        with open(layout.manifest_path(directory), "rb") as file:
+            head = parse_head(file.readline())
+        if os.path.getsize(layout.events_path(directory)) == head.journal_bytes:
+            return head
+    # The journal is ahead: the run goes on, or its process died before it wrote the manifest. Or the first
+    # line is not the head, which does not mean that the manifest is damaged.
     reading = read_run(directory)
     return snapshot_record(
         reading.record, journal_bytes=reading.journal_bytes, journal_crc32=reading.journal_crc32

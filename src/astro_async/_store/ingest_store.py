@@ -74,14 +74,18 @@ class IngestStore:
         _remove_dead_ingests(self._working, disk)
         self.run_id = self._choose_id()
         self.directory = f"{self._working}/{_PREFIX}{self.run_id}"
-        disk.make_directory(f"{self.directory}/ingested")
-        self._lock = acquire_lock(
-            layout.lock_path(self.directory),
-            layout.holder_path(self.directory),
-            disk=disk,
-            since=now,
-            what=f"run {self.run_id}",
-        )
+        try:
+            disk.make_directory(f"{self.directory}/ingested", is_kept=False)
+            self._lock = acquire_lock(
+                layout.lock_path(self.directory),
+                layout.holder_path(self.directory),
+                disk=disk,
+                since=now,
+                what=f"run {self.run_id}",
+            )
+        except BaseException:
+            shutil.rmtree(self.directory, ignore_errors=True)
+            raise
 
     def _choose_id(self) -> RunId:
         source = random.SystemRandom()
@@ -168,5 +172,7 @@ def _remove_dead_ingests(working: str, disk: Disk) -> None:
                 )
             except (RunLockedError, StorageError):
                 continue
-            disk.remove_tree(path)
-            lock.release()
+            try:
+                disk.remove_tree(path)
+            finally:
+                lock.release()

@@ -7,7 +7,6 @@ that point is an error, after it a torn tail that was never promised to anybody.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import zlib
 from collections.abc import Iterable, Iterator
@@ -36,6 +35,7 @@ class Journal:
         self.size_bytes = size_bytes
         self.crc32 = crc32
         self._disk = disk
+        self._is_torn = False
         self._descriptor = disk.open_append(self.path)
 
     def append(self, events: Iterable[AnyEvent]) -> None:
@@ -44,13 +44,17 @@ class Journal:
         Raises:
             StorageError: The disk refuses; nothing was written.
         """
+        if self._is_torn:
+            raise StorageError(f"{self.path} ends in half a line that could not be removed")
         content = b"".join([line for event in events for line in (dump_event(event), b"\n")])
         try:
             self._disk.append(self._descriptor, self.path, content)
         except StorageError:
             # Half a line must not stay: the caller may try again.
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._descriptor, self.size_bytes)
+            try:
+                self._disk.cut_back(self._descriptor, self.path, self.size_bytes)
+            except StorageError:
+                self._is_torn = True
             raise
         self.size_bytes += len(content)
         self.crc32 = zlib.crc32(content, self.crc32)

@@ -44,7 +44,6 @@ __all__ = [
     "part_path",
     "patch_path",
     "positions_path",
-    "quarantine_directory",
     "run_directory",
     "saved_path",
     "snapshot_link",
@@ -121,11 +120,6 @@ def current_link(name: str) -> str:
 def snapshot_link(step_id: str, name: str) -> str:
     """Return the relative path of the link to the version that a step was given."""
     return f"snapshots/{step_id}/{name}.parquet"
-
-
-def quarantine_directory(step_id: str) -> str:
-    """Return the relative path of the folder with the quarantine parts of a step."""
-    return f"quarantine/{step_id}"
 
 
 def part_path(step_id: str, name: str, number: int) -> str:

@@ -77,14 +77,22 @@ class RunLog(logging.Handler):
             self._append("".join(lines))
 
     def _append(self, text: str) -> None:
+        self.acquire()
         try:
-            self._disk.append(self._descriptor, self._path, text.encode("utf-8", "backslashreplace"))
-        except (OSError, StorageError):
+            if self._descriptor >= 0:
+                self._disk.append(self._descriptor, self._path, text.encode("utf-8", "backslashreplace"))
+        except StorageError:
             return
+        finally:
+            self.release()
 
     def close(self) -> None:
         """Close the file; harmless twice."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        self.acquire()
+        try:
+            descriptor, self._descriptor = self._descriptor, -1
+        finally:
+            self.release()
+        if descriptor >= 0:
+            os.close(descriptor)
         super().close()

@@ -6,6 +6,7 @@ after, and makes them true. Files whose line never came are litter.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import threading
@@ -19,7 +20,7 @@ from astro_async._core.records import RunRecord
 from astro_async._store import layout
 from astro_async._store.atomic import Disk
 from astro_async._store.staging import FileOutput, StagedFile
-from astro_async.exceptions import StepError
+from astro_async.exceptions import StepError, StorageError, SymlinkError
 
 __all__ = ["Publisher"]
 
@@ -58,13 +59,20 @@ class Publisher:
                 if output.saved:
                     self._claim_names(step_id, output, claimed)
             flows = tuple([self._publish_file(step_id, attempt, output, placed) for output in outputs])
-        except BaseException:
+            for flow in flows:
+                self.link_step(step_id, flow)
+        except BaseException as error:
             # Nothing is half published: part names carry no attempt, and would be in the way of the next.
-            with self._lock:
-                for name in claimed:
-                    del self._owner_of_name[name]
+            for name in claimed:
+                with self._lock:
+                    del self._owner_of_name[fold_case(name)]
+                with contextlib.suppress(StorageError):
+                    self.unlink(name)
             for path in placed:
                 self.disk.remove(path)
+            if isinstance(error, SymlinkError):
+                # Planted behind the step's back, but of its names: the step fails, the run goes on.
+                raise StepError(str(error)) from error
             raise
         self.unsynced.extend(placed)
         return flows
@@ -74,14 +82,25 @@ class Publisher:
             for name in output.saved:
                 folded = fold_case(name)
                 if folded not in self._owner_of_name:
+                    self._refuse_nested(step_id, name)
                     self._owner_of_name[folded] = output.name
-                    claimed.append(folded)
+                    claimed.append(name)
                 owner = self._owner_of_name[folded]
                 if owner != output.name:
                     raise StepError(
                         f"step {step_id!r} saves {output.name!r} as {name!r}, a name that belongs to "
                         f"{owner!r}: give each file its own name"
                     )
+
+    def _refuse_nested(self, step_id: str, name: str) -> None:
+        """Refuse a name that is a folder of another, or has another for a folder."""
+        folded = fold_case(name)
+        for other in self._owner_of_name:
+            if other.startswith(f"{folded}/") or folded.startswith(f"{other}/"):
+                raise StepError(
+                    f"step {step_id!r} saves {name!r}, but {other!r} is saved too: one name cannot be a file "
+                    "and a folder; give it another"
+                )
 
     def _publish_file(self, step_id: str, attempt: int, output: FileOutput, targets: list[str]) -> FileFlow:
         published = self._kept_version(output)
@@ -110,9 +129,7 @@ class Publisher:
         if output.filtered is not None:
             filtered = layout.filtered_path(step_id, output.name)
             self._place(output.filtered, filtered, placed, targets)
-        flow = _flow(output, published, tuple(parts), filtered, tuple(saved))
-        self.link_step(step_id, flow)
-        return flow
+        return _flow(output, published, tuple(parts), filtered, tuple(saved))
 
     def _kept_version(self, output: FileOutput) -> VersionWritten | None:
         if not output.keeps_version:
@@ -136,7 +153,7 @@ class Publisher:
         """Make the links that a step's record implies: its snapshot, and the names given with `save_to`.
 
         Raises:
-            StepError: A name leads out of the run directory.
+            SymlinkError: A name leads out of the run directory.
             StorageError: The disk refuses.
         """
         wrote = flow.parts or (flow.published is not None and flow.published.path != flow.read)
@@ -223,6 +240,6 @@ def _refuse_symlinks(directory: str, name: str) -> None:
         except FileNotFoundError:
             return
         if stat.S_ISLNK(mode):
-            raise StepError(
+            raise SymlinkError(
                 f"{path} is a symbolic link, which could lead out of the run: remove it and run again"
             )

@@ -13,7 +13,7 @@ from astro_async._core.lineage import Plan, forgotten_paths
 from astro_async._core.manifest import Manifest, dump_manifest, snapshot_record
 from astro_async._core.names import RunId
 from astro_async._core.records import RunRecord, StepRecord, fold
-from astro_async._core.statistics import derive_statistics
+from astro_async._core.statistics import Statistic, derive_statistics
 from astro_async._core.status import RunStatus
 from astro_async._store import layout
 from astro_async._store.atomic import Disk
@@ -35,7 +35,7 @@ class Checkpoint:
     """What one checkpoint makes durable, taken where the state is owned and written elsewhere."""
 
     manifest: Manifest
-    events: Sequence[AnyEvent]
+    statistics: Sequence[Statistic]
 
 
 class RunStore:
@@ -141,7 +141,8 @@ class RunStore:
         self.write_checkpoint(self.take_checkpoint())
         parents = set()
         for path in [*forgotten, *links]:
-            self.disk.remove(f"{self.directory}/{path}")
+            # Never through a symlink: it could lead out of the run.
+            self.publisher.unlink(path)
             parents.add(os.path.dirname(f"{self.directory}/{path}"))
         for parent in sorted(parents):
             self.disk.remove_directory(parent)
@@ -180,7 +181,8 @@ class RunStore:
         manifest = snapshot_record(
             self.record, journal_bytes=self._journal.size_bytes, journal_crc32=self._journal.crc32
         )
-        return Checkpoint(manifest, events)
+        statistics = [each for event in events for each in derive_statistics(event, self.record)]
+        return Checkpoint(manifest, statistics)
 
     def write_checkpoint(self, checkpoint: Checkpoint | None) -> None:
         """Sync files, directories and journal, in this order, then write manifest and statistics. Blocks.
@@ -193,10 +195,9 @@ class RunStore:
         with self._writing:
             self._sync_pending()
             self.disk.write_file(layout.manifest_path(self.directory), dump_manifest(checkpoint.manifest))
-        self._record_statistics(checkpoint.events)
+        self._record_statistics(checkpoint.statistics)
 
-    def _record_statistics(self, events: Sequence[AnyEvent]) -> None:
-        statistics = [each for event in events for each in derive_statistics(event, self.record)]
+    def _record_statistics(self, statistics: Sequence[Statistic]) -> None:
         self.log.write_statistics(self.record.run_id, statistics)
         try:
             record_run(self._statistics_path, self.record, statistics, disk=self.disk)

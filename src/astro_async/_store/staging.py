@@ -130,7 +130,7 @@ class Staging:
     def next_path(self) -> str:
         """Return the path of a new file in the folder. Safe to call from any thread."""
         if not self._made:
-            self.disk.make_directory(self.directory)
+            self.disk.make_directory(self.directory, is_kept=False)
             self._made = True
         # Counting is atomic, so no two threads of a step get one path.
         path = f"{self.directory}/{next(self._count)}.parquet"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from astro_async._core.selection import RunSummary
-from astro_async._store.catalogue import existing_run_directory
-from astro_async.reading import find_run, list_runs
+from astro_async.reading import find_run
 
 __all__ = ["Choice", "choose_run"]
 
@@ -16,31 +16,29 @@ class Choice:
     """The run that is meant.
 
     Attributes:
-        run_id: The run; None if none has anything to do.
+        run_id: The run.
         why: Why that one, in words.
         waiting: The others that have something to do, newest first.
     """
 
-    run_id: str | None
+    run_id: str
     why: str
-    waiting: list[RunSummary]
+    waiting: Sequence[RunSummary]
 
 
-def choose_run(pipeline_dir: str, named: str | None) -> Choice:
-    """Return the run that is meant, and why.
+def choose_run(pipeline_dir: str, named: str | None) -> Choice | None:
+    """Return the run that is meant, and why; None if none was named and none has anything to do.
 
     Raises:
         InvalidNameError: What is named is no run id.
         RunNotFoundError: There is no such run.
     """
-    chosen, waiting = find_run(pipeline_dir, named)
-    if chosen is None:
-        return Choice(None, "", [])
-    existing_run_directory(pipeline_dir, chosen)
-    summaries, _ = list_runs(pipeline_dir)
-    status = next((str(each.status.value) for each in summaries if each.run_id == chosen), "not readable")
+    found = find_run(pipeline_dir, named)
+    if found.run_id is None:
+        return None
+    status = "not readable" if found.status is None else found.status.value
     if named is None:
         why = f"the newest that has something to do ({status})"
     else:
         why = f"the latest ({status})" if named == "latest" else f"named ({status})"
-    return Choice(chosen, why, waiting)
+    return Choice(found.run_id, why, found.waiting)

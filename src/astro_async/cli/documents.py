@@ -13,8 +13,18 @@ from astro_async._core.manifest import snapshot_record
 from astro_async._core.names import RunId
 from astro_async._core.records import RunRecord, StepRecord
 from astro_async._core.selection import RunSummary
+from astro_async._frames.columns import REASON_COLUMN
+from astro_async.cli.render_quarantine import QuarantinedRows
 
-__all__ = ["SCHEMA_VERSION", "list_document", "plan_document", "quarantine_document", "run_document"]
+__all__ = [
+    "SCHEMA_VERSION",
+    "list_document",
+    "no_run_document",
+    "plan_document",
+    "quarantine_document",
+    "rows_document",
+    "run_document",
+]
 
 SCHEMA_VERSION: Final = 1
 
@@ -55,6 +65,11 @@ def run_document(record: RunRecord, directory: str) -> dict[str, Any]:
     return {**manifest, "schema_version": SCHEMA_VERSION, "run_directory": directory}
 
 
+def no_run_document() -> dict[str, Any]:
+    """Return what stands for a run where none has anything to do."""
+    return {"schema_version": SCHEMA_VERSION, "run_id": None}
+
+
 def plan_document(record: RunRecord, plan: Plan) -> dict[str, Any]:
     """Return what a run would run again, and why."""
     return {
@@ -87,5 +102,26 @@ def quarantine_document(record: RunRecord, flows: Sequence[tuple[StepRecord, Fil
                 "parts": [part.path for part in flow.parts],
             }
             for step, flow in flows
+        ],
+    }
+
+
+def rows_document(record: RunRecord, loaded: Sequence[QuarantinedRows]) -> dict[str, Any]:
+    """Return the rows that one step of a run has set aside, by file, each with its reason."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "run_id": record.run_id,
+        "step_id": loaded[0].step_id,
+        "files": [
+            {
+                "file": rows.file,
+                "rows_quarantined": rows.rows_in_all,
+                "columns": [{"name": name, "type": dtype} for name, dtype in rows.columns.items()],
+                "rows": [
+                    {**dict(zip(rows.columns, values, strict=True)), REASON_COLUMN: reason}
+                    for values, reason in zip(rows.rows, rows.reasons, strict=True)
+                ],
+            }
+            for rows in loaded
         ],
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from astro_async._core.selection import select_run
+from astro_async._core.selection import select_waiting
 from astro_async.cli.documents import list_document
 from astro_async.cli.options import (
     DebugOption,
@@ -40,8 +40,7 @@ def list_all(
     summaries, notices = list_runs(pipeline_dir)
     for notice in notices:
         print(f"warning: {safe(notice)}", file=sys.stderr)
-    selected = select_run(summaries).chosen
-    chosen = None if selected is None else selected.run_id
+    chosen = next((each.run_id for each in select_waiting(summaries)), None)
     if json:
         print_document(list_document(summaries, chosen, notices))
     elif summaries:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any
+from typing import Annotated
 
 import polars as pl
 import typer
@@ -13,6 +13,7 @@ from astro_async._core.records import RunRecord, StepRecord
 from astro_async._frames.columns import REASON_COLUMN
 from astro_async._frames.parquet import load_parts, read_schema
 from astro_async._store.layout import run_directory
+from astro_async.cli.documents import rows_document
 from astro_async.cli.options import (
     DebugOption,
     JsonOption,
@@ -67,7 +68,7 @@ def show(
     directory = run_directory(pipeline_dir, record.run_id)
     loaded = [_load(directory, owner, flow, limit) for owner, flow in flows]
     if json:
-        print_document(_document(record, loaded))
+        print_document(rows_document(record, loaded))
         return
     screen = open_screen()
     for rows in loaded:
@@ -130,23 +131,3 @@ def load_quarantined(directory: str, flow: FileFlow, limit: int = 0) -> pl.DataF
     schema.pop(REASON_COLUMN, None)
     frame = load_parts(paths, pl.Schema(schema))
     return frame.head(limit) if limit else frame
-
-
-def _document(record: RunRecord, loaded: list[QuarantinedRows]) -> dict[str, Any]:
-    return {
-        "schema_version": 1,
-        "run_id": record.run_id,
-        "step_id": loaded[0].step_id,
-        "files": [
-            {
-                "file": rows.file,
-                "rows_quarantined": rows.rows_in_all,
-                "columns": [{"name": name, "type": dtype} for name, dtype in rows.columns.items()],
-                "rows": [
-                    {**dict(zip(rows.columns, values, strict=True)), REASON_COLUMN: reason}
-                    for values, reason in zip(rows.rows, rows.reasons, strict=True)
-                ],
-            }
-            for rows in loaded
-        ],
-    }

@@ -18,7 +18,7 @@ from astro_async._store.layout import run_directory
 from astro_async.api import RunResult, StopSwitch, plan, stream
 from astro_async.cli.choice import Choice, choose_run
 from astro_async.cli.display import Display, EventsFile, View, logging_to
-from astro_async.cli.documents import plan_document, run_document
+from astro_async.cli.documents import no_run_document, plan_document, run_document
 from astro_async.cli.ingest_command import describe_ingested, ingest_watched
 from astro_async.cli.options import command_line
 from astro_async.cli.output import Screen, claim_stdout, flush_streams, open_screen, print_document
@@ -123,18 +123,15 @@ class _Session:
         with contextlib.closing(self._open_events_file()) as events_file:
             with logging_to(print_note, traces=request.debug):
                 pipeline = load_pipeline(request.pipeline_dir)
-                if request.source is not None:
-                    choice = self._ingest(pipeline, request.source)
-                else:
-                    choice = choose_run(request.pipeline_dir, request.run_id)
-            if choice.run_id is None:
+                choice = self._choose(pipeline)
+            if choice is None:
                 self._tell_nothing_to_do()
                 return None, None
             self._tell_choice(choice)
             if request.dry_run:
                 self._tell_plan(pipeline, choice.run_id)
                 return None, None
-            return self._run(pipeline, choice.run_id, events_file)
+            return self._run(pipeline, choice, events_file)
 
     def exit_code(self, result: RunResult) -> int:
         """Return the exit code of the command."""
@@ -183,6 +180,11 @@ class _Session:
         except OSError as error:
             raise StorageError(f"--events {path} cannot be written: {error.strerror}") from error
 
+    def _choose(self, pipeline: Pipeline) -> Choice | None:
+        if self.request.source is not None:
+            return self._ingest(pipeline, self.request.source)
+        return choose_run(self.request.pipeline_dir, self.request.run_id)
+
     def _ingest(self, pipeline: Pipeline, source: str) -> Choice:
         request = self.request
         record: RunRecord = anyio.run(
@@ -190,17 +192,17 @@ class _Session:
         )
         for line in describe_ingested(record):
             self._say(Line(line))
-        _, waiting = find_run(request.pipeline_dir, record.run_id)
-        return Choice(record.run_id, f"just ingested from {safe(source)}", waiting)
+        found = find_run(request.pipeline_dir, record.run_id)
+        return Choice(record.run_id, f"just ingested from {safe(source)}", found.waiting)
 
     # -- the run -------------------------------------------------------------------------------
 
     def _run(
-        self, pipeline: Pipeline, run_id: str, events_file: EventsFile
+        self, pipeline: Pipeline, choice: Choice, events_file: EventsFile
     ) -> tuple[RunResult, float | None]:
         stop = StopSwitch()
         progress = RunProgress([step.step_id for step in pipeline.steps])
-        title = f"run {run_id}  {safe(pipeline.name)}"
+        title = f"run {choice.run_id}  {safe(pipeline.name)}"
         view = self._make_view(progress, title, stop)
         if isinstance(view, DashboardView):
             self.watch.before_leaving = _show_cursor
@@ -215,16 +217,19 @@ class _Session:
                     display.note("cancelling what runs; again to leave at once")
 
             with self.watch.telling(obey):
-                result = anyio.run(self._stream, pipeline, run_id, stop, display)
+                result = anyio.run(self._stream, pipeline, choice, stop, display)
         finished = progress.finished
         return result, None if finished is None else finished.duration_ms / 1000
 
-    async def _stream(self, pipeline: Pipeline, run_id: str, stop: StopSwitch, display: Display) -> RunResult:
+    async def _stream(
+        self, pipeline: Pipeline, choice: Choice, stop: StopSwitch, display: Display
+    ) -> RunResult:
         request = self.request
         async with stream(
             pipeline,
             pipeline_dir=request.pipeline_dir,
-            run_id=run_id,
+            run_id=choice.run_id,
+            waiting=choice.waiting,
             jobs=request.jobs,
             keep_going=request.keep_going,
             rerun=request.rerun,
@@ -257,7 +262,7 @@ class _Session:
         hint = command_line("ingest SOURCE_DIR", self.request.pipeline_dir)
         self._say(Line(f"nothing to do: no run is unfinished; `{hint}` makes one"))
         if self.request.json and self.out is not None:
-            print_document({"schema_version": 1, "run_id": None}, self.out)
+            print_document(no_run_document(), self.out)
 
     def _tell_plan(self, pipeline: Pipeline, run_id: str) -> None:
         request = self.request

@@ -1,0 +1,153 @@
+"""Steps and folders that are not what they seem: what they cost, and what they must not."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import astro_async
+from astro_async import AstroFileSpec, IngestFileSpec, Pipeline, Retry, load_pipeline
+from astro_async.context import StepContext
+from astro_async.exceptions import PipelineError
+from astro_async.files import StepFiles
+from astro_async.testing import ingest_frames, read_file
+
+pytestmark = pytest.mark.anyio
+
+FRAME = pl.DataFrame({"id": ["1", "2"]})
+
+
+def make_pipeline() -> Pipeline:
+    return Pipeline("p", ingest_files=[IngestFileSpec("a", "a.csv"), IngestFileSpec("b", "b.csv")])
+
+
+async def go(pipeline: Pipeline, directory: Path, **options: Any) -> astro_async.RunResult:
+    run_id = await ingest_frames(pipeline, {"a": FRAME, "b": FRAME}, directory)
+    return await astro_async.run(pipeline, pipeline_dir=directory, run_id=run_id, **options)
+
+
+async def test_a_step_whose_work_nobody_awaits_is_no_success(tmp_path: Path) -> None:
+    async def work(_ctx: StepContext, files: StepFiles) -> None:
+        files[0].save_in_place(FRAME.head(1))
+
+    @functools.wraps(work)
+    def wrapped(*args: Any) -> Any:
+        return work(*args[:2])
+
+    def generates(_ctx: StepContext, files: StepFiles) -> Iterator[None]:
+        files[0].save_in_place(FRAME.head(1))
+        yield
+
+    pipeline = make_pipeline()
+    pipeline.add_step("wrapped", lambda ctx, files: wrapped(ctx, files, "more"), AstroFileSpec("a"))
+    pipeline.add_step("generates", generates, AstroFileSpec("b"))
+    result = await go(pipeline, tmp_path, keep_going=True)
+    assert result.record is not None
+    details = {step.step_id: step.detail or "" for step in result.record.steps.values()}
+    assert result.exit_code == 1
+    assert "returned a coroutine, whose code nobody has run" in details["wrapped"]
+    assert "returned a generator" in details["generates"]
+    assert read_file(tmp_path, str(result.run_id), "a").equals(FRAME)
+
+
+async def test_a_rerun_removes_nothing_through_a_symlink(tmp_path: Path) -> None:
+    def save(_ctx: StepContext, files: StepFiles) -> None:
+        files[0].save_to("processed", "x.parquet", files[0].load())
+
+    pipeline = make_pipeline()
+    pipeline.add_step("save", save, AstroFileSpec("a"))
+    result = await go(pipeline, tmp_path / "p")
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "x.parquet").write_text("precious")
+    processed = tmp_path / "p" / ".working" / str(result.run_id) / "processed"
+    (processed / "x.parquet").unlink()
+    processed.rmdir()
+    processed.symlink_to(foreign)
+    with pytest.raises(astro_async.AstroError, match="symbolic link"):
+        await astro_async.run(pipeline, pipeline_dir=tmp_path / "p", run_id=result.run_id, rerun=["save"])
+    assert (foreign / "x.parquet").read_text() == "precious"
+
+
+async def test_a_failed_publication_leaves_no_names_behind(tmp_path: Path) -> None:
+    def save(_ctx: StepContext, files: StepFiles) -> None:
+        files["a"].save_to("processed", "a.parquet", files["a"].load())
+        files["b"].save_to("elsewhere", "b.parquet", files["b"].load())
+
+    pipeline = make_pipeline()
+    pipeline.add_step("save", save, [AstroFileSpec("a"), AstroFileSpec("b")])
+    run_id = await ingest_frames(pipeline, {"a": FRAME, "b": FRAME}, tmp_path)
+    run = tmp_path / ".working" / run_id
+    (run / "elsewhere").symlink_to(tmp_path)
+    result = await astro_async.run(pipeline, pipeline_dir=tmp_path, run_id=run_id)
+    assert result.exit_code == 1
+    assert not (run / "processed" / "a.parquet").exists()
+    assert not (tmp_path / "b.parquet").exists()
+    assert list((run / "versions").rglob("*.parquet")) == []
+
+
+async def test_a_name_is_not_a_file_and_a_folder(tmp_path: Path) -> None:
+    def save(_ctx: StepContext, files: StepFiles) -> None:
+        files["a"].save_to("out", "x", files["a"].load())
+        files["b"].save_to("out/x", "y", files["b"].load())
+
+    pipeline = make_pipeline()
+    pipeline.add_step("save", save, [AstroFileSpec("a"), AstroFileSpec("b")])
+    result = await go(pipeline, tmp_path)
+    assert result.record is not None
+    assert "'out/x' is saved too" in (result.record.steps["save"].detail or "")
+
+
+async def test_a_first_run_sees_its_params_as_a_retry_does(tmp_path: Path) -> None:
+    seen: list[object] = []
+    pipeline = make_pipeline()
+    pipeline.add_step("look", lambda ctx, files: seen.append(dict(ctx.params)), AstroFileSpec("a"))
+    result = await go(pipeline, tmp_path, params={"pair": (1, 2)})
+    await astro_async.run(pipeline, pipeline_dir=tmp_path, run_id=result.run_id, rerun=["look"])
+    assert seen == [{"pair": [1, 2]}, {"pair": [1, 2]}]
+    with pytest.raises(PipelineError, match="names of params are text"):
+        await astro_async.run(pipeline, pipeline_dir=tmp_path, run_id=result.run_id, params={1: 2})  # type: ignore[dict-item]
+
+
+def test_long_back_offs_stay_finite() -> None:
+    assert Retry(2000, delay_s=1.0).delay_before(1500) == 300.0
+    with pytest.raises(PipelineError, match="0 or more"):
+        make_pipeline().add_step("s", print, AstroFileSpec("a"), retries=Retry(1, delay_s=-1.0))
+
+
+def test_each_pipeline_has_its_own_neighbours(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "rules.py").write_text(f"NAME = {name!r}\n")
+        (folder / "pipeline.py").write_text(
+            "from astro_async import IngestFileSpec, Pipeline\n"
+            "from rules import NAME\n"
+            "pipeline = Pipeline(NAME, ingest_files=[IngestFileSpec('a', 'a.csv')])\n"
+        )
+    assert [load_pipeline(tmp_path / name).name for name in ("one", "two")] == ["one", "two"]
+    (tmp_path / "one" / "rules.py").write_text("NAME = 'edited'\n")
+    assert load_pipeline(tmp_path / "one").name == "edited"
+
+
+async def test_a_process_step_from_a_module_beside_the_pipeline(tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text(
+        "def double(ctx, files):\n"
+        "    frame = files[0].load()\n"
+        "    files[0].save_in_place(frame.vstack(frame))\n"
+    )
+    (tmp_path / "pipeline.py").write_text(
+        "from astro_async import AstroFileSpec, IngestFileSpec, Pipeline\n"
+        "from work import double\n"
+        "files = [IngestFileSpec('a', 'a.csv'), IngestFileSpec('b', 'b.csv')]\n"
+        "pipeline = Pipeline('p', ingest_files=files)\n"
+        "pipeline.add_step('double', double, AstroFileSpec('a'), engine='process')\n"
+    )
+    result = await go(load_pipeline(tmp_path), tmp_path)
+    assert result.exit_code == 0
+    assert read_file(tmp_path, str(result.run_id), "a")["id"].to_list() == ["1", "2", "1", "2"]
