@@ -290,13 +290,12 @@ class StepFiles(Sequence[AstroFile | None]):
     A file is opened when it is first asked for: a step that looks at none costs none.
     """
 
-    __slots__ = ("_is_closed", "_lock", "_names", "_open", "_opened")
+    __slots__ = ("_lock", "_names", "_open", "_opened")
 
     def __init__(self, names: tuple[str, ...], open_file: Callable[[int], AstroFile | None]) -> None:
         self._names = names
         self._open = open_file
         self._opened: dict[int, AstroFile | None] = {}
-        self._is_closed = False
         self._lock = threading.Lock()
 
     # A step knows which of its files are optional; a union with None here would burden all others.
@@ -337,7 +336,8 @@ class StepFiles(Sequence[AstroFile | None]):
 
     def close(self) -> None:
         """Refuse whatever a thread that outlives its step still tries to write. For the package itself."""
-        self._is_closed = True
+        # Also lets go of the attempt that opens the files, so that its memory is free at once.
+        self._open = _refuse_to_open
         for file in list(self._opened.values()):
             if file is not None:
                 file.close()
@@ -346,8 +346,9 @@ class StepFiles(Sequence[AstroFile | None]):
         # Two threads of a step must get the same object: what is quarantined from it is numbered together.
         with self._lock:
             if position not in self._opened:
-                file = self._open(position)
-                if file is not None and self._is_closed:
-                    file.close()
-                self._opened[position] = file
+                self._opened[position] = self._open(position)
             return self._opened[position]
+
+
+def _refuse_to_open(position: int) -> AstroFile | None:
+    raise FileAccessError("a file was asked for after its step had ended")

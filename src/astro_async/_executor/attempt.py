@@ -49,14 +49,14 @@ class FileInput(NamedTuple):
     Attributes:
         path: Relative to the run directory.
         rows: Number of rows.
-        only_read: What is recorded of a step that has the file read-only.
-        let_pass: What is recorded of a step that may write it and did not.
+        only_read: What is recorded of a step that has the file read-only: one flow.
+        let_pass: What is recorded of a step that may write it and did not: one flow.
     """
 
     path: str
     rows: int
-    only_read: FileFlow
-    let_pass: FileFlow
+    only_read: tuple[FileFlow, ...]
+    let_pass: tuple[FileFlow, ...]
 
     @classmethod
     def of(cls, name: str, path: str, rows: int) -> FileInput:
@@ -64,8 +64,8 @@ class FileInput(NamedTuple):
         return cls(
             path,
             rows,
-            FileFlow(name, path, rows, None, 0, None),
-            FileFlow(name, path, rows, rows, 0, None),
+            (FileFlow(name, path, rows, None, 0, None),),
+            (FileFlow(name, path, rows, rows, 0, None),),
         )
 
 
@@ -214,13 +214,15 @@ class Attempt:
     def flows(self, published: Sequence[FileFlow]) -> tuple[FileFlow, ...]:
         """Return what is recorded of each file, in the order of the step: most files were not touched."""
         touched = {flow.name: flow for flow in published}
-        found = []
+        found: tuple[FileFlow, ...] = ()
         for spec in self.step.files:
             given = self.inputs[spec.ingest_name]
-            if given is not None:
-                untouched = given.only_read if spec.readonly else given.let_pass
-                found.append(touched.get(spec.ingest_name, untouched))
-        return tuple(found)
+            if spec.ingest_name in touched:
+                found += (touched[spec.ingest_name],)
+            elif given is not None:
+                # For the many steps with one file this adds nothing to memory: they share the flow.
+                found += given.only_read if spec.readonly else given.let_pass
+        return found
 
     def begin(self) -> bool:
         """Decide, once, whether a worker begins this attempt or the coordinator takes it back."""

@@ -56,7 +56,7 @@ __all__ = ["Coordinator", "Message"]
 
 # See `_adapt_look_ahead`.
 _QUEUED_MS: Final = 2.0
-_MAX_QUEUED: Final = 512
+_MAX_QUEUED: Final = 100
 # How long the end of a run waits for threads that were told to end.
 _GRACE_S: Final = 1.0
 # A queue that stands still for so long has longer steps in it.

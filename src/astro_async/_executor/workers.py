@@ -24,8 +24,8 @@ from anyio.abc import TaskGroup
 from astro_async._core.status import StepStatus
 from astro_async._executor.attempt import Attempt, Outcome, describe_error
 
-# Enough to keep one step ready while another is settled.
-_FEW: Final = 2
+# One thread runs steps of microseconds faster than several that fight for the interpreter.
+_FEW: Final = 1
 
 __all__ = ["Outbox", "ThreadGone", "WorkerThreads"]
 

@@ -138,6 +138,11 @@ class RunStore:
         links = list(self._forgotten_links(plan))
         self.append([event])
         fold(self.record, event)
+        if not (forgotten or links):
+            # Nothing to remove: the plan stands in the journal, and the next checkpoint is soon enough.
+            self._sync_pending()
+            return
+        # The manifest first: the lines before the plan name files that are about to go.
         self.write_checkpoint(self.take_checkpoint())
         parents = set()
         for path in [*forgotten, *links]:
