@@ -119,7 +119,7 @@ def test_parts_are_numbered_and_have_their_positions_beside_them(bench: Bench, f
 class HollowDisk(Disk):
     """Keeps nothing."""
 
-    def make_directory(self, path: str) -> None:
+    def make_directory(self, path: str, *, is_kept: bool = True) -> None:
         pass
 
     def publish(self, staged: str, path: str) -> None:

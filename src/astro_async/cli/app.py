@@ -30,6 +30,7 @@ class AstroGroup(LazyGroup):
         "run": LazyCommand("astro_async.cli.run_command", "Run what a run has to do."),
         "list": LazyCommand("astro_async.cli.list_command", "List the runs, newest first."),
         "show": LazyCommand("astro_async.cli.show_command", "Show a run: its files and its steps."),
+        "logs": LazyCommand("astro_async.cli.logs_command", "Print the log of a run."),
         "quarantine": LazyCommand(
             "astro_async.cli.quarantine_command", "Look at rows that steps have set aside."
         ),
