@@ -113,6 +113,8 @@ async def invoke(author: Author, directory: Path, run_id: str, rerun: list[str],
             run_id=run_id,
             rerun=rerun,
             jobs=2,
+            # Without it, what runs beyond the stop point at two jobs is a matter of time.
+            keep_going=True,
             services=Services(disk=disk),
         )
     except RunRefusedError:
