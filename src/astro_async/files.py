@@ -14,6 +14,7 @@ from typing import ClassVar, Final, overload
 import polars as pl
 
 from astro_async._core.names import check_name, check_save_path
+from astro_async._frames.columns import refuse_reserved
 from astro_async._frames.parquet import (
     iter_frame,
     load_frame,
@@ -142,6 +143,7 @@ class AstroFile:
             StepError: Parquet cannot hold a column.
             StorageError: The disk refuses.
         """
+        refuse_reserved(dataframe.columns if isinstance(dataframe, pl.DataFrame) else [])
         self._activate(self._write(dataframe, needs_write=True))
 
     def save_in_place_lazy(self, lazy_frame: pl.LazyFrame) -> None:
@@ -152,6 +154,8 @@ class AstroFile:
             StepError: The plan fails, or Parquet cannot hold a column.
             StorageError: The disk refuses.
         """
+        if isinstance(lazy_frame, pl.LazyFrame):
+            refuse_reserved(lazy_frame.collect_schema().names())
         self._activate(self._write(lazy_frame, needs_write=True))
 
     def sink(self, lazy_frame: pl.LazyFrame) -> None:

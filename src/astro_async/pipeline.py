@@ -252,6 +252,13 @@ class Pipeline:
             label: Default: the function's name, in words.
             **options: As `add_step`.
         """
+        if len(files) == 1 and isinstance(files[0], Sequence):
+            files = tuple(files[0])
+        if len(files) == 1 and inspect.isfunction(files[0]):
+            raise PipelineError(
+                f"@pipeline.step needs parentheses: write @pipeline.step(AstroFileSpec('name')) above "
+                f"{files[0].__name__}"
+            )
 
         def declare(fn: Fn) -> Fn:
             words = label if label is not None else fn.__name__.strip("_").replace("_", " ")
@@ -275,7 +282,11 @@ class Pipeline:
             files: The files to check, all by the same expectations.
             **options: As `add_step`.
         """
-        rules = (expectations,) if isinstance(expectations, Expectation) else tuple(expectations)
+        rules: tuple[Any, ...] = ()
+        if isinstance(expectations, Expectation):
+            rules = (expectations,)
+        elif isinstance(expectations, Sequence):
+            rules = tuple(expectations)
         if not rules or not all(isinstance(rule, Expectation) for rule in rules):
             raise PipelineError(
                 f"check {label!r} needs expectations, such as expect('reason', pl.col('x') > 0)"
@@ -358,10 +369,19 @@ class Pipeline:
 
         Raises:
             PipelineError: Ids collide; a dependency is unknown, later or the step itself; a step names a
-                file that the pipeline does not ingest; a limit has no size.
+                file that the pipeline does not ingest, or that the run does not have though it is not
+                optional; a limit has no size.
         """
         specs = self.file_specs()
         present = set(specs if delivered is None else delivered)
+        used = {name for definition in self.steps for name in definition.file_names}
+        lost = [name for name, spec in specs.items() if name in used - present and not spec.optional]
+        if lost:
+            raise PipelineError(
+                f"the run has no file {lost[0]!r}, which is not optional; it has "
+                f"{', '.join(map(repr, sorted(present))) or 'none'}: give the file its old name back, "
+                "make it optional, or ingest the source again"
+            )
         return Graph([self._node(definition, specs, present) for definition in self.steps])
 
     def default_jobs(self) -> int:

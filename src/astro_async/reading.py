@@ -5,6 +5,7 @@ Takes no lock, changes nothing, and loads neither Polars nor the pipeline: this 
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,13 +16,16 @@ from astro_async._core.records import RunRecord
 from astro_async._core.selection import RunSummary, select_waiting
 from astro_async._core.status import RunStatus, StepStatus
 from astro_async._store.catalogue import existing_run_directory, load_run, load_summaries
-from astro_async.exceptions import RunNotFoundError
+from astro_async.exceptions import JournalError, RunNotFoundError
 
 __all__ = ["LATEST", "FoundRun", "exit_code_of", "find_run", "list_runs", "read_run"]
 
 PathLike = str | os.PathLike[str]
 
 LATEST: Final = "latest"
+
+
+_LOGGER: Final = logging.getLogger("astro_async")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +76,19 @@ def find_run(pipeline_dir: PathLike, run_id: str | None) -> FoundRun:
     Raises:
         InvalidNameError: It is no run id.
         RunNotFoundError: There is no such run.
+        JournalError: No readable run has anything to do, and there is one that cannot be read.
     """
     directory = os.fspath(pipeline_dir)
     if run_id not in (None, LATEST):
         existing_run_directory(directory, check_run_id(run_id))
-    summaries, _ = list_runs(directory)
+    summaries, notices = list_runs(directory)
     waiting = select_waiting(summaries)
+    if notices and run_id in (None, LATEST):
+        if not waiting and not (run_id == LATEST and summaries):
+            # Not "nothing to do": there may be, and nobody can tell.
+            raise JournalError(f"{'; '.join(notices)} (no other run has anything to do)")
+        for notice in notices:
+            _LOGGER.warning("%s", notice)
     if run_id is None:
         chosen = waiting[0].run_id if waiting else None
     else:

@@ -11,11 +11,11 @@ import polars as pl
 import pytest
 
 import astro_async
-from astro_async import AstroFileSpec, IngestFileSpec, Pipeline, Retry, load_pipeline
+from astro_async import AstroFileSpec, IngestFileSpec, Pipeline, Retry, expect, load_pipeline
 from astro_async.context import StepContext
-from astro_async.exceptions import PipelineError
+from astro_async.exceptions import JournalError, PipelineError
 from astro_async.files import StepFiles
-from astro_async.testing import ingest_frames, read_file
+from astro_async.testing import ingest_frames, read_file, read_quarantine
 
 pytestmark = pytest.mark.anyio
 
@@ -53,6 +53,85 @@ async def test_a_step_whose_work_nobody_awaits_is_no_success(tmp_path: Path) -> 
     assert "returned a coroutine, whose code nobody has run" in details["wrapped"]
     assert "returned a generator" in details["generates"]
     assert read_file(tmp_path, str(result.run_id), "a").equals(FRAME)
+
+
+async def test_a_returned_frame_is_no_save(tmp_path: Path) -> None:
+    pipeline = make_pipeline()
+    pipeline.add_step("returns", lambda ctx, files: files[0].load(), AstroFileSpec("a"))
+    result = await go(pipeline, tmp_path)
+    assert result.record is not None
+    assert "returned a DataFrame, which goes nowhere" in (result.record.steps["returns"].detail or "")
+
+
+async def test_rows_that_are_parked_and_kept_are_told(tmp_path: Path) -> None:
+    def work(ctx: StepContext, files: StepFiles) -> None:
+        ctx.quarantine.quarantine_rows(files[0], files[0].load().head(1), reason="odd")
+
+    pipeline = make_pipeline()
+    pipeline.add_step("work", work, AstroFileSpec("a"))
+    result = await go(pipeline, tmp_path)
+    assert result.record is not None
+    detail = result.record.steps["work"].detail or ""
+    assert detail.startswith("1 of 2 rows of 'a' quarantined, and 1 more kept and quarantined than came in")
+
+
+async def test_a_failure_says_where(tmp_path: Path) -> None:
+    def work(_ctx: StepContext, _files: StepFiles) -> None:
+        raise ValueError("no")
+
+    pipeline = make_pipeline()
+    pipeline.add_step("work", work, AstroFileSpec("a"))
+    result = await go(pipeline, tmp_path)
+    assert result.record is not None
+    detail = result.record.steps["work"].detail or ""
+    assert detail.startswith("ValueError: no (test_misbehaviour.py, line ")
+
+
+async def test_a_reserved_column_is_refused_at_the_save(tmp_path: Path) -> None:
+    pipeline = make_pipeline()
+    pipeline.add_step(
+        "save", lambda ctx, files: files[0].save_in_place(FRAME.with_columns(_astro_x=1)), AstroFileSpec("a")
+    )
+    result = await go(pipeline, tmp_path)
+    assert result.record is not None
+    assert "'_astro_x'" in (result.record.steps["save"].detail or "")
+    assert read_file(tmp_path, str(result.run_id), "a").equals(FRAME)
+
+
+async def test_a_file_that_the_run_lacks_is_not_taken_for_an_optional_one(tmp_path: Path) -> None:
+    pipeline = make_pipeline()
+    pipeline.add_check("check", expect("no", pl.col("id") != "1"), AstroFileSpec("a"))
+    result = await go(pipeline, tmp_path)
+    renamed = Pipeline("p", ingest_files=[IngestFileSpec("z", "z.csv"), IngestFileSpec("b", "b.csv")])
+    renamed.add_check("check", expect("no", pl.col("id") != "1"), AstroFileSpec("z"))
+    with pytest.raises(
+        PipelineError, match=r"the run has no file 'z', which is not optional; it has 'a', 'b'"
+    ):
+        await astro_async.run(renamed, pipeline_dir=tmp_path, run_id=result.run_id)
+    assert read_quarantine(tmp_path, str(result.run_id), "check", "a")["id"].to_list() == ["1"]
+
+
+def test_a_decorator_without_parentheses_drops_no_step() -> None:
+    pipeline = make_pipeline()
+    with pytest.raises(PipelineError, match="needs parentheses"):
+
+        @pipeline.step  # type: ignore[arg-type]
+        def work(ctx: StepContext, files: StepFiles) -> None: ...
+
+    @pipeline.step([AstroFileSpec("a"), AstroFileSpec("b")])  # type: ignore[arg-type]
+    def both(ctx: StepContext, files: StepFiles) -> None: ...
+
+    assert [step.file_names for step in pipeline.steps] == [("a", "b")]
+
+
+async def test_a_run_that_cannot_be_read_is_not_nothing_to_do(tmp_path: Path) -> None:
+    pipeline = make_pipeline()
+    result = await go(pipeline, tmp_path)
+    run = tmp_path / ".working" / str(result.run_id)
+    (run / "manifest.json").write_bytes(b"")
+    (run / "events.jsonl").write_bytes(b"garbage\n")
+    with pytest.raises(JournalError, match=f"run {result.run_id} cannot be read"):
+        await astro_async.run(pipeline, pipeline_dir=tmp_path)
 
 
 async def test_a_rerun_removes_nothing_through_a_symlink(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ never blocks.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -87,11 +88,18 @@ class Graph:
             for name in node.writes:
                 self.writers.setdefault(name, []).append(i)
 
+    def suggest(self, name: str) -> str:
+        """Return, for an id that no step has, what may be meant, in words to append to a message."""
+        near = difflib.get_close_matches(name, self.position, n=3)
+        return f": did you mean {', '.join(map(repr, near))}?" if near else ""
+
     def _dependencies(self, i: int, node: StepNode) -> Iterable[int]:
         for name in dict.fromkeys(node.depends_on):
             earlier = self.position.get(name)
             if earlier is None:
-                raise PipelineError(f"step {node.step_id!r} depends on {name!r}, which is not a step")
+                raise PipelineError(
+                    f"step {node.step_id!r} depends on {name!r}, which is not a step{self.suggest(name)}"
+                )
             if earlier == i:
                 raise PipelineError(f"step {node.step_id!r} depends on itself")
             if earlier > i:

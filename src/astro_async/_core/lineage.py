@@ -106,7 +106,9 @@ def plan_run(graph: Graph, run: RunRecord, *, rerun: Collection[str] = ()) -> Pl
     """
     unknown = sorted(set(rerun) - set(graph.position))
     if unknown:
-        raise RunRefusedError(f"--rerun names {unknown[0]!r}, which is not a step of this pipeline")
+        raise RunRefusedError(
+            f"--rerun names {unknown[0]!r}, which is not a step of this pipeline{graph.suggest(unknown[0])}"
+        )
     named = frozenset(rerun)
     current = {name: file.parquet_path for name, file in run.files.items()}
     again: dict[StepId, Reason] = {}

@@ -32,6 +32,8 @@ RUN_ID_ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
 # With its attempt, part number and suffix a name stays under the 255 bytes of common file systems.
 _MAX_NAME_BYTES: Final = 200
 _NAME: Final = re.compile(r"\w[\w.-]*")
+_SAVE_PART: Final = re.compile(r"[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]*")
+_OTHER_SUFFIXES: Final = (".csv", ".tsv", ".txt", ".json", ".ndjson", ".jsonl", ".xlsx")
 _STEP_ID: Final = re.compile(r"\w[\w-]*")
 _RUN_ID: Final = re.compile(rf"[a-z0-9]{{{RUN_ID_LENGTH}}}")
 _RESERVED_NAMES: Final = frozenset({"ingest"})
@@ -101,11 +103,13 @@ def check_save_path(subfolder: str, filename: str) -> str:
         InvalidNameError: It would leave the run directory, or lies in a folder of the run's own.
     """
     parts = [*subfolder.split("/"), filename]
-    if not all(_NAME.fullmatch(part) and len(part.encode()) <= _MAX_NAME_BYTES for part in parts):
+    if not all(_SAVE_PART.fullmatch(part) and len(part.encode()) <= _MAX_NAME_BYTES for part in parts):
         raise InvalidNameError(
-            f"save_to({subfolder!r}, {filename!r}) does not stay inside the run directory: use plain "
-            "folder and file names"
+            f"save_to({subfolder!r}, {filename!r}) does not stay inside the run directory, or has names that "
+            "are none: no part may be empty, start with a dot, or hold a slash or control characters"
         )
+    if filename.lower().endswith(_OTHER_SUFFIXES):
+        raise InvalidNameError(f"save_to(…, {filename!r}): the file will be Parquet, so name it .parquet")
     if len("/".join(parts).encode()) > _MAX_SAVE_PATH_BYTES:
         raise InvalidNameError(
             f"save_to: a path of more than {_MAX_SAVE_PATH_BYTES} bytes: use shorter names"

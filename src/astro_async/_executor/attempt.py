@@ -10,14 +10,16 @@ import contextlib
 import functools
 import inspect
 import math
+import os
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import anyio
+import polars as pl
 
 from astro_async._core.events import FileFlow, StatRecorded
 from astro_async._core.status import StepStatus
@@ -268,6 +270,11 @@ def call_step(attempt: Attempt) -> None:
         Whatever the function raises.
     """
     returned = attempt.step.fn(attempt.open(), attempt.files)
+    if isinstance(returned, pl.DataFrame | pl.LazyFrame):
+        raise StepError(
+            f"step {attempt.step.step_id!r} returned a {type(returned).__name__}, which goes nowhere: "
+            "save it, as in files[0].save_in_place(frame)"
+        )
     if inspect.iscoroutine(returned) or inspect.isgenerator(returned):
         returned.close()
         raise StepError(
@@ -368,6 +375,8 @@ def fail_attempt(
         # An outcome must come of it in any case: the coordinator waits for one.
         error.add_note(f"clearing up after it failed too: {also!r}")
     detail = describe_error(error)
+    if not isinstance(error, TimeoutError | AstroError):
+        detail += _describe_place(attempt.step.fn, error)
     if is_revoked:
         return Outcome(attempt.position, None, _ms_since(started))
     return Outcome(
@@ -386,6 +395,19 @@ def describe_error(error: BaseException) -> str:
     if isinstance(error, TimeoutError) and text:
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _describe_place(fn: Callable[..., Any], error: BaseException) -> str:
+    """Return where in the author's file an error came through, in words to append."""
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    if code is None:
+        return ""
+    lines = [
+        lineno
+        for frame, lineno in traceback.walk_tb(error.__traceback__)
+        if frame.f_code.co_filename == code.co_filename
+    ]
+    return f" ({os.path.basename(code.co_filename)}, line {lines[-1]}; more in astro.log)" if lines else ""
 
 
 def _over_limit(attempt: Attempt) -> str | None:
@@ -414,11 +436,15 @@ def _kept(attempt: Attempt) -> str:
 
 
 def _count_quarantined(flows: tuple[FileFlow, ...]) -> str:
-    counts = [
-        f"{flow.rows_quarantined:,} of {flow.rows_in:,} rows of {flow.name!r} quarantined"
-        for flow in flows
-        if flow.parts
-    ]
+    counts = []
+    for flow in flows:
+        if flow.parts:
+            text = f"{flow.rows_quarantined:,} of {flow.rows_in:,} rows of {flow.name!r} quarantined"
+            surplus = (flow.rows_out or 0) + flow.rows_quarantined + flow.rows_discarded - flow.rows_in
+            if surplus > 0:
+                # A step may add rows; but mostly it forgot to leave out what it set aside.
+                text += f", and {surplus:,} more kept and quarantined than came in: is it kept too?"
+            counts.append(text)
     return "; ".join(counts)
 
 

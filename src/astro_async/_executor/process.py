@@ -73,6 +73,8 @@ async def run_attempt_in_process(attempt: Attempt) -> Outcome:
                 _run_task, _describe_task(attempt), cancellable=True, limiter=anyio.CapacityLimiter(1)
             )
             attempt.staging.adopt()
+        except anyio.BrokenWorkerProcess:
+            error = StepError("its process died: it was killed, ran out of memory, or called os._exit")
         except Exception as raised:
             error = raised
     if timer.cancelled_caught:
