@@ -298,7 +298,10 @@ async def test_retries_with_back_off(is_async: bool, tmp_path: Path) -> None:
     events = journal_of(tmp_path, id_of(result))
     again = [event for event in events if isinstance(event, StepRetrying)]
     assert [event.attempt for event in again] == [1, 2]
-    assert [event.error for event in again] == ["RuntimeError: failure 1", "RuntimeError: failure 2"]
+    assert [event.error.partition(" (")[0] for event in again] == [
+        "RuntimeError: failure 1",
+        "RuntimeError: failure 2",
+    ]
     assert all(event.detail.startswith("retry at 20") for event in again)
     # Of failed attempts nothing is left.
     assert read_file(tmp_path, id_of(result), "scores")["attempt"].to_list() == [3, 3]
@@ -318,7 +321,8 @@ async def test_retries_are_counted_for_each_invocation(tmp_path: Path) -> None:
     assert (statuses(first), attempts(first)) == ({"fail": "failed"}, {"fail": 3})
     again = await run(pipeline, pipeline_dir=tmp_path)
     assert (statuses(again), attempts(again)) == ({"fail": "failed"}, {"fail": 6})
-    assert (again.exit_code, detail_of(again, "fail")) == (1, "RuntimeError: always")
+    assert again.exit_code == 1
+    assert detail_of(again, "fail").startswith("RuntimeError: always (test_policy.py, line ")
 
 
 def test_back_off_grows_and_is_capped() -> None:
@@ -434,7 +438,7 @@ async def test_steps_in_processes_of_their_own(tmp_path: Path) -> None:
         "check": "quarantined",
     }
     assert (record_of(result).status, result.exit_code, result.hung) == ("failed", 1, ())
-    assert "BrokenWorkerProcess" in detail_of(result, "die")
+    assert detail_of(result, "die").startswith("its process died")
     assert "SystemExit: 3" in detail_of(result, "leave")
     run_id = id_of(result)
     rows = read_file(tmp_path, run_id, "scores")

@@ -142,13 +142,17 @@ def test_a_run_id_is_five_characters_or_refused(run_id: str) -> None:
         ("processed/2026/q1", "scores", "processed/2026/q1/scores"),
         ("out", "größe.parquet", "out/größe.parquet"),
         ("Out-1", "a.b.c", "Out-1/a.b.c"),
+        ("my out", "all 2026 (final).parquet", "my out/all 2026 (final).parquet"),
+        ("a:b", "a*, b+c=d", "a:b/a*, b+c=d"),
     ],
 )
 def test_save_paths(subfolder: str, filename: str, path: str) -> None:
     assert check_save_path(subfolder, filename) == path
 
 
-@pytest.mark.parametrize("part", [*HOSTILE, "a" * 201])
+@pytest.mark.parametrize(
+    "part", [each for each in [*HOSTILE, "a" * 201] if each not in ("a b", "a:b", "a*", "e\u0301\u0302")]
+)
 def test_no_part_of_a_save_path_leaves_the_run(part: str) -> None:
     for subfolder, filename in [
         (part, "x.parquet"),

@@ -32,7 +32,7 @@ RUN_ID_ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
 # With its attempt, part number and suffix a name stays under the 255 bytes of common file systems.
 _MAX_NAME_BYTES: Final = 200
 _NAME: Final = re.compile(r"\w[\w.-]*")
-_SAVE_PART: Final = re.compile(r"[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]*")
+_SAVE_PART: Final = re.compile(r"\w(?:[^/\\]*[^/\\ ])?")
 _OTHER_SUFFIXES: Final = (".csv", ".tsv", ".txt", ".json", ".ndjson", ".jsonl", ".xlsx")
 _STEP_ID: Final = re.compile(r"\w[\w-]*")
 _RUN_ID: Final = re.compile(rf"[a-z0-9]{{{RUN_ID_LENGTH}}}")
@@ -96,6 +96,15 @@ def check_run_id(run_id: str) -> RunId:
     return RunId(run_id)
 
 
+def _is_plain(part: str) -> bool:
+    """Whether a part of a path given to `save_to` is a name, and one that a person can see."""
+    return (
+        part.isprintable()
+        and _SAVE_PART.fullmatch(part) is not None
+        and len(part.encode()) <= _MAX_NAME_BYTES
+    )
+
+
 def check_save_path(subfolder: str, filename: str) -> str:
     """Return the path, relative to the run directory, that `save_to(subfolder, filename)` names.
 
@@ -103,10 +112,10 @@ def check_save_path(subfolder: str, filename: str) -> str:
         InvalidNameError: It would leave the run directory, or lies in a folder of the run's own.
     """
     parts = [*subfolder.split("/"), filename]
-    if not all(_SAVE_PART.fullmatch(part) and len(part.encode()) <= _MAX_NAME_BYTES for part in parts):
+    if not all(_is_plain(part) for part in parts):
         raise InvalidNameError(
             f"save_to({subfolder!r}, {filename!r}) does not stay inside the run directory, or has names that "
-            "are none: no part may be empty, start with a dot, or hold a slash or control characters"
+            "are none: a part starts with a letter, a digit or '_', and holds no slash and nothing invisible"
         )
     if filename.lower().endswith(_OTHER_SUFFIXES):
         raise InvalidNameError(f"save_to(…, {filename!r}): the file will be Parquet, so name it .parquet")
