@@ -222,8 +222,8 @@ def _stale_reads(record: StepRecord, current: dict[str, str]) -> Iterator[StaleR
 
 
 def named_by(run: RunRecord) -> set[str]:
-    """Return the paths of all data files that the records of a run name."""
-    return set(run.named_paths())
+    """Return the paths of all data files that the records of a run name and that were not dropped."""
+    return set(run.named_paths()) - run.dropped
 
 
 def forgotten_paths(run: RunRecord, plan: Plan) -> Iterator[str]:

@@ -21,7 +21,7 @@ def remove_litter(directory: str, run: RunRecord, disk: Disk) -> None:
         StorageError: The disk refuses.
     """
     disk.remove_tree(f"{directory}/staging")
-    named = named_by(run) - run.dropped
+    named = named_by(run)
     for step_id, record in run.steps.items():
         named.update(
             snapshot_link(step_id, flow.name) for flow in record.files if flow.read not in run.dropped

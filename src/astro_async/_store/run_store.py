@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from astro_async._core.events import AnyEvent, RowsPatched, RunPlanned, VersionsDropped
-from astro_async._core.lineage import Plan, forgotten_paths
+from astro_async._core.lineage import Plan, forgotten_paths, named_by
 from astro_async._core.manifest import Manifest, dump_manifest, snapshot_record
 from astro_async._core.names import RunId
 from astro_async._core.records import RunRecord, StepRecord, fold
@@ -88,7 +88,7 @@ class RunStore:
 
     def _recover(self, reading: Reading) -> None:
         """Make durable what the process that died wrote, and remove what it left."""
-        named = set(self.record.named_paths()) - self.record.dropped
+        named = named_by(self.record)
         self._sync(f"{self.directory}/{path}" for path in reading.tail_paths if path in named)
         # A plan in the tail forgets files: only once it is durable may they go.
         self.disk.sync(layout.events_path(self.directory))
