@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -18,7 +17,7 @@ from astro_async._frames.columns import REASON_COLUMN, ROW_COLUMN
 from astro_async._frames.conform import conform_rows
 from astro_async._frames.parquet import load_frame, scan_frame
 from astro_async._frames.split import split_lazy, split_rows
-from astro_async._store.staging import StagedFile, StagedPart, StepOutput
+from astro_async._store.staging import StagedFile, StagedPart
 from astro_async._threads import in_thread
 from astro_async.exceptions import QuarantineError, StepError
 from astro_async.files import AstroFile, StepFiles
@@ -60,26 +59,26 @@ class StepContext:
         attempt: 1, 2, … over all invocations of the run.
     """
 
-    __slots__ = ("_output", "_quarantine", "_run", "attempt", "step_id")
+    __slots__ = ("_files", "_run", "_stats", "attempt", "step_id")
 
     def __init__(
-        self, run: RunContext, step_id: str, attempt: int, output: StepOutput, files: StepFiles
+        self, run: RunContext, step_id: str, attempt: int, stats: list[StatRecorded], files: StepFiles
     ) -> None:
         self._run = run
         self.step_id = step_id
         self.attempt = attempt
-        self._output = output
-        self._quarantine = Quarantine(files)
+        self._stats = stats
+        self._files = files
 
     @property
     def quarantine(self) -> Quarantine:
         """Takes rows that break a rule."""
-        return self._quarantine
+        return Quarantine(self._files)
 
     @property
     def stats(self) -> StatisticsRecorder:
         """Takes numbers worth keeping."""
-        return StatisticsRecorder(self.step_id, self.run_id, self._output)
+        return StatisticsRecorder(self.step_id, self.run_id, self._stats)
 
     @property
     def run_id(self) -> str:
@@ -125,12 +124,12 @@ class _StepLogger(logging.LoggerAdapter[logging.Logger]):
 class StatisticsRecorder:
     """Records numbers for the statistics database; a later value replaces an earlier one."""
 
-    __slots__ = ("_output", "_run_id", "_step_id")
+    __slots__ = ("_run_id", "_stats", "_step_id")
 
-    def __init__(self, step_id: str, run_id: str, output: StepOutput) -> None:
+    def __init__(self, step_id: str, run_id: str, stats: list[StatRecorded]) -> None:
         self._step_id = step_id
         self._run_id = run_id
-        self._output = output
+        self._stats = stats
 
     def record(self, action: str, value: float, *, scope: str = "step", subject: str | None = None) -> None:
         """Record a number; it is kept if the step settles.
@@ -152,7 +151,7 @@ class StatisticsRecorder:
             if scope == "file":
                 raise ValueError("scope 'file' needs subject=, the ingest name of the file")
             subject = self._run_id if scope == "run" else self._step_id
-        self._output.stats.append(StatRecorded(scope, subject, action, float(value)))
+        self._stats.append(StatRecorded(scope, subject, action, float(value)))
 
 
 class Quarantine:
@@ -162,12 +161,10 @@ class Quarantine:
     rows out of what they save; `split` does it for them.
     """
 
-    __slots__ = ("_files", "_numbering")
+    __slots__ = ("_files",)
 
     def __init__(self, files: StepFiles) -> None:
         self._files = files
-        # Held only to append a finished part, so parts are written side by side and numbered without gaps.
-        self._numbering = threading.Lock()
 
     def quarantine_rows(self, file: AstroFile, rows: pl.DataFrame | pl.LazyFrame, *, reason: str) -> None:
         """Set rows of a file aside, as one new part. A LazyFrame is streamed.
@@ -338,7 +335,8 @@ class Quarantine:
         return there.equals(load_frame(staged.path).drop(REASON_COLUMN), null_equal=True)
 
     def _add(self, file: AstroFile, part: StagedPart, counts: Mapping[str, int]) -> None:
-        with self._numbering:
+        # Held only to append a finished part, so parts are written side by side and numbered without gaps.
+        with self._files.lock:
             output = file.output
             output.parts.append(part)
             for reason, rows in counts.items():

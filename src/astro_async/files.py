@@ -292,15 +292,18 @@ class StepFiles(Sequence[AstroFile | None]):
     """The files of a step, by position and by name; an optional file that was not delivered is None.
 
     A file is opened when it is first asked for: a step that looks at none costs none.
+
+    Attributes:
+        lock: Of the step: held to open a file, and to number a part of its quarantine.
     """
 
-    __slots__ = ("_lock", "_names", "_open", "_opened")
+    __slots__ = ("_names", "_open", "_opened", "lock")
 
     def __init__(self, names: tuple[str, ...], open_file: Callable[[int], AstroFile | None]) -> None:
         self._names = names
         self._open = open_file
         self._opened: dict[int, AstroFile | None] = {}
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
 
     # A step knows which of its files are optional; a union with None here would burden all others.
     @overload
@@ -342,13 +345,14 @@ class StepFiles(Sequence[AstroFile | None]):
         """Refuse whatever a thread that outlives its step still tries to write. For the package itself."""
         # Also lets go of the attempt that opens the files, so that its memory is free at once.
         self._open = _refuse_to_open
-        for file in list(self._opened.values()):
-            if file is not None:
-                file.close()
+        if self._opened:
+            for file in list(self._opened.values()):
+                if file is not None:
+                    file.close()
 
     def _file(self, position: int) -> AstroFile | None:
         # Two threads of a step must get the same object: what is quarantined from it is numbered together.
-        with self._lock:
+        with self.lock:
             if position not in self._opened:
                 self._opened[position] = self._open(position)
             return self._opened[position]

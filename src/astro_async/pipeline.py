@@ -121,14 +121,12 @@ class StepDefinition:
     max_quarantined: int | None
     max_quarantined_fraction: float | None
     file_names: tuple[str, ...] = field(init=False)
-    reads: tuple[str, ...] = field(init=False)
     writes: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         """Note the names of the files: asked for at every start, they are kept."""
         names = [(spec.ingest_name, spec.readonly) for spec in self.files]
         object.__setattr__(self, "file_names", tuple([name for name, _ in names]))
-        object.__setattr__(self, "reads", tuple([name for name, readonly in names if readonly]))
         object.__setattr__(self, "writes", tuple([name for name, readonly in names if not readonly]))
 
 
@@ -434,7 +432,7 @@ class Pipeline:
                 )
         return StepNode(
             step_id=step.step_id,
-            reads=step.reads,
+            files=names,
             writes=step.writes,
             depends_on=step.depends_on,
             continues=step.on_quarantine == "continue",

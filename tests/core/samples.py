@@ -48,7 +48,7 @@ def node(
 ) -> StepNode:
     return StepNode(
         StepId(step_id),
-        reads=tuple(reads),
+        files=(*reads, *writes),
         writes=tuple(writes),
         depends_on=tuple(StepId(name) for name in after),
         continues=continues,

@@ -40,10 +40,6 @@ def test_ranks_count_the_earlier_writers_of_each_file() -> None:
     assert graph.ranks == [(0,), (0, 0), (1, 0), (1,), (1, 2), (3, 1)]
 
 
-def test_files_are_those_read_and_then_those_written() -> None:
-    assert node("s", reads=["b", "a"], writes=["c"]).files == ("b", "a", "c")
-
-
 @pytest.mark.parametrize(
     ("after", "message"),
     [

@@ -15,7 +15,7 @@ from astro_async._core.status import (
     derive_run_status,
     is_satisfied,
     next_run_status,
-    next_step_status,
+    step_moves,
 )
 from astro_async.exceptions import IllegalTransitionError
 
@@ -85,14 +85,10 @@ def test_which_dependencies_are_satisfied(status: StepStatus, continues: bool) -
 
 @pytest.mark.parametrize("kind", sorted({kind for kind, _ in STEP_TRANSITIONS} | {"run_finished", ""}))
 def test_a_step_goes_where_the_table_says_or_nowhere(kind: str) -> None:
-    for present, target in itertools.product(StepStatus, StepStatus):
-        if present in STEP_TRANSITIONS.get((kind, target), frozenset()):
-            assert next_step_status(kind, present, target, "") is target
-        else:
-            with pytest.raises(
-                IllegalTransitionError, match=rf"a {present} step {target}: .the whole story."
-            ):
-                next_step_status(kind, present, target, "the whole story")
+    moves = step_moves(kind)
+    assert len(set(moves)) == len(moves)
+    for move in itertools.product(StepStatus, StepStatus):
+        assert (move in moves) is (move[0] in STEP_TRANSITIONS.get((kind, move[1]), frozenset()))
 
 
 @pytest.mark.parametrize("kind", sorted({kind for kind, _ in RUN_TRANSITIONS} | {"step_started", ""}))

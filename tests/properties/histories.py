@@ -35,7 +35,7 @@ class RandomStep:
     def node(self) -> StepNode:
         return StepNode(
             step_id=self.step_id,
-            reads=self.reads,
+            files=self.reads + self.writes,
             writes=self.writes,
             depends_on=tuple(StepId(f"step-{number}") for number in self.depends_on),
             continues=self.continues,

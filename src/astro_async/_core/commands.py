@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
 from astro_async._core.names import StepId
 
 __all__ = ["BlockStep", "Command", "SkipStep", "StartStep"]
 
 
-class StartStep(NamedTuple):
+class StartStep(msgspec.Struct, frozen=True, gc=False):
     """Hand the step to a worker, and record that it started.
 
     Attributes:

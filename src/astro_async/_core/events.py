@@ -7,6 +7,7 @@ its state (`records.fold`), with no need of the pipeline that wrote them.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, Final, get_args
 
 import msgspec
@@ -37,6 +38,7 @@ __all__ = [
     "VersionWritten",
     "VersionsDropped",
     "dump_event",
+    "dump_events",
     "kind_of",
     "parse_event",
 ]
@@ -310,6 +312,14 @@ def dump_event(event: Event) -> bytes:
     except UnicodeEncodeError:
         text = json.dumps(msgspec.to_builtins(event), ensure_ascii=False)
         return text.encode("utf-8", "replace")
+
+
+def dump_events(events: Sequence[Event]) -> bytes:
+    """Return events as lines of JSON, each with its newline."""
+    try:
+        return _ENCODER.encode_lines(events)
+    except UnicodeEncodeError:
+        return b"".join([dump_event(event) + b"\n" for event in events])
 
 
 def parse_event(line: bytes | str) -> AnyEvent:

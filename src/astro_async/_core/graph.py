@@ -25,8 +25,8 @@ class StepNode(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         step_id: Unique in the pipeline.
-        reads: Files that it has read-only.
-        writes: Files that it has read-write, whether or not it will save them.
+        files: All files that it touches.
+        writes: Those of them that it has read-write, whether or not it will save them.
         depends_on: Ids of earlier steps.
         continues: `on_quarantine="continue"`: its dependents run on the good rows.
         limits: Named limits of which it takes one unit each while it runs.
@@ -35,18 +35,13 @@ class StepNode(msgspec.Struct, frozen=True, gc=False):
     """
 
     step_id: StepId
-    reads: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     depends_on: tuple[StepId, ...] = ()
     continues: bool = False
     limits: tuple[str, ...] = ()
     skipped: bool = False
     queueable: bool = False
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """All files that the step touches, the read-only ones first."""
-        return self.reads + self.writes
 
 
 @dataclass(slots=True)
@@ -76,17 +71,19 @@ class Graph:
         """
         for node in self.nodes:
             check_name(node.step_id, what="step_id")
-        check_distinct((node.step_id for node in self.nodes), what="step_id")
+        check_distinct([node.step_id for node in self.nodes], what="step_id")
         self.position = {node.step_id: i for i, node in enumerate(self.nodes)}
         self.dependents = {}
-        self.writers = {}
+        writers: dict[str, list[int]] = {}
+        self.writers = writers
         self.ranks = []
         for i, node in enumerate(self.nodes):
-            for earlier in self._dependencies(i, node):
-                self.dependents.setdefault(earlier, []).append(i)
-            self.ranks.append(tuple([len(self.writers.get(name, ())) for name in node.files]))
+            if node.depends_on:
+                for earlier in self._dependencies(i, node):
+                    self.dependents.setdefault(earlier, []).append(i)
+            self.ranks.append(tuple([len(writers[name]) if name in writers else 0 for name in node.files]))
             for name in node.writes:
-                self.writers.setdefault(name, []).append(i)
+                writers.setdefault(name, []).append(i)
 
     def suggest(self, name: str) -> str:
         """Return, for an id that no step has, what may be meant, in words to append to a message."""

@@ -86,10 +86,11 @@ class Plan:
 
     def by_reason(self) -> dict[str, list[str]]:
         """Return the steps that run again, grouped by reason, each group in serial order."""
-        groups: dict[str, list[str]] = {}
-        for step_id, reason in self.again.items():
-            groups.setdefault(reason.value, []).append(step_id)
-        return groups
+        found: dict[str, list[str]] = {
+            reason.value: [step_id for step_id, each in self.again.items() if each is reason]
+            for reason in Reason
+        }
+        return {reason: step_ids for reason, step_ids in found.items() if step_ids}
 
 
 def plan_run(graph: Graph, run: RunRecord, *, rerun: Collection[str] = ()) -> Plan:
@@ -244,7 +245,9 @@ def active_versions(run: RunRecord) -> dict[str, str]:
     """Return, for each file, the version published last in serial order, else the ingested one."""
     current = {name: file.parquet_path for name, file in run.files.items()}
     for record in run.steps.values():
-        current.update(record.published_versions())
+        for flow in record.files:
+            if flow.published is not None:
+                current[flow.name] = flow.published.path
     return current
 
 

@@ -126,7 +126,10 @@ def snapshot_record(run: RunRecord, *, journal_bytes: int, journal_crc32: int = 
         ingested_at=run.ingested_at,
         finished_at=run.finished_at,
         detail=run.detail,
-        step_counts=dict(Counter(record.status.value for record in run.steps.values())),
+        step_counts={
+            status.value: count
+            for status, count in Counter([record.status for record in run.steps.values()]).items()
+        },
         rows_quarantined=sum(
             flow.rows_quarantined for record in run.steps.values() for flow in record.files if flow.parts
         ),

@@ -6,8 +6,8 @@ whoever reads a journal, be it recovery, `astro show` or a test, gets the same s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import msgspec
 
@@ -31,7 +31,7 @@ from astro_async._core.events import (
     kind_of,
 )
 from astro_async._core.names import RunId
-from astro_async._core.status import RunStatus, StepStatus, next_run_status, next_step_status
+from astro_async._core.status import RunStatus, StepStatus, next_run_status, step_moves
 from astro_async.exceptions import IllegalTransitionError, JournalError
 
 __all__ = ["IngestedFile", "Patch", "RunRecord", "StepRecord", "fold", "start_record", "written_paths"]
@@ -212,49 +212,59 @@ def fold(run: RunRecord, event: AnyEvent) -> None:
         raise JournalError(
             f"event {event.seq} of run {event.run_id} cannot follow event {run.seq} of run {run.run_id}"
         )
-    if event.step_id is not None:
-        _fold_step(run, event)
-    else:
+    if event.step_id is None:
         _fold_run(run, event)
+        run.seq = event.seq
+        return
+    record = run.steps.get(event.step_id)
+    if record is None:
+        raise IllegalTransitionError(f"{kind_of(event)} for {event.step_id!r}, which was never planned")
+    if type(event) is RowsPatched:
+        run.patches.append(_patch(event))
+        run.seq = event.seq
+        return
+    if run.status is not RunStatus.RUNNING:
+        raise IllegalTransitionError(f"{kind_of(event)} for {event.step_id!r} in a run that is {run.status}")
+    if type(event) not in _STEP_FOLDS:
+        raise JournalError(f"{kind_of(event)} names a step")
+    advance, moves = _STEP_FOLDS[type(event)]
+    after = advance(record, event)
+    if (record.status, after.status) not in moves:
+        raise IllegalTransitionError(
+            f"{kind_of(event)} cannot make a {record.status} step {after.status}: {record!r}"
+        )
+    run.steps[record.step_id] = after
     run.seq = event.seq
 
 
-def _fold_step(run: RunRecord, event: AnyEvent) -> None:
-    step_id = str(event.step_id)
-    record = run.steps.get(step_id)
-    if record is None:
-        raise IllegalTransitionError(f"{kind_of(event)} for {step_id!r}, which was never planned")
-    if isinstance(event, RowsPatched):
-        run.patches.append(_patch(event))
-        return
-    if run.status is not RunStatus.RUNNING:
-        raise IllegalTransitionError(f"{kind_of(event)} for {step_id!r} in a run that is {run.status}")
-    match event:
-        case StepStarted():
-            attempt = event.attempt or record.attempt + 1
-            after = StepRecord(step_id, StepStatus.RUNNING, None, attempt, event.time)
-        case StepFinished():
-            after = StepRecord(
-                step_id,
-                event.status,
-                event.detail,
-                record.attempt,
-                record.started_at,
-                event.time,
-                event.files,
-            )
-        case StepRetrying():
-            after = msgspec.structs.replace(record, detail=event.detail)
-        case StepBlocked():
-            after = StepRecord(step_id, StepStatus.BLOCKED, event.detail, record.attempt)
-        case StepSkipped():
-            after = StepRecord(step_id, StepStatus.SKIPPED, event.detail, record.attempt)
-        case StepInterrupted():
-            after = StepRecord(step_id, StepStatus.PENDING, event.detail, record.attempt)
-        case _:
-            raise JournalError(f"{kind_of(event)} names a step")
-    next_step_status(kind_of(event), record.status, after.status, record)
-    run.steps[step_id] = after
+def _start(record: StepRecord, event: StepStarted) -> StepRecord:
+    attempt = event.attempt or record.attempt + 1
+    return StepRecord(record.step_id, StepStatus.RUNNING, None, attempt, event.time)
+
+
+def _finish(record: StepRecord, event: StepFinished) -> StepRecord:
+    return StepRecord(
+        record.step_id, event.status, event.detail, record.attempt, record.started_at, event.time, event.files
+    )
+
+
+def _await_retry(record: StepRecord, event: StepRetrying) -> StepRecord:
+    return msgspec.structs.replace(record, detail=event.detail)
+
+
+def _end_as(status: StepStatus) -> Callable[[StepRecord, Any], StepRecord]:
+    return lambda record, event: StepRecord(record.step_id, status, event.detail, record.attempt)
+
+
+# What each kind of event makes of a step, and the (before, after) that it may mean.
+_STEP_FOLDS: Final[dict[type, tuple[Callable[[StepRecord, Any], StepRecord], tuple[object, ...]]]] = {
+    StepStarted: (_start, step_moves("step_started")),
+    StepFinished: (_finish, step_moves("step_finished")),
+    StepRetrying: (_await_retry, step_moves("step_retrying")),
+    StepBlocked: (_end_as(StepStatus.BLOCKED), step_moves("step_blocked")),
+    StepSkipped: (_end_as(StepStatus.SKIPPED), step_moves("step_skipped")),
+    StepInterrupted: (_end_as(StepStatus.PENDING), step_moves("step_interrupted")),
+}
 
 
 def _fold_run(run: RunRecord, event: AnyEvent) -> None:

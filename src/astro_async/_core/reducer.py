@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from astro_async._core.commands import BlockStep, Command, SkipStep, StartStep
 from astro_async._core.events import (
@@ -28,6 +29,7 @@ from astro_async._core.events import (
     StepInterrupted,
     StepRetrying,
     StepSkipped,
+    StepStarted,
 )
 from astro_async._core.graph import Graph, StepNode
 from astro_async._core.lineage import VersionTable
@@ -40,6 +42,7 @@ __all__ = ["Scheduler"]
 _STOPS = (StepStatus.FAILED, StepStatus.BLOCKED)
 _ENDS = (StepFinished, StepRetrying, StepInterrupted)
 _SETTLES = (StepFinished, StepBlocked, StepSkipped)
+_NOTHING: Final[Sequence[Command]] = ()
 
 
 class Scheduler:
@@ -132,22 +135,25 @@ class Scheduler:
     def take_starts(self) -> list[Command]:
         """Return what may start now, taking a slot and the limits for each; skips take none."""
         starts: list[Command] = []
+        nodes, ranks, steps, version = self.graph.nodes, self.graph.ranks, self.run.steps, self._table.version
         while self._free_slots + self._look_ahead > 0 and not self._halted:
             position = self._pop_startable()
             if position is None:
                 break
-            node = self.graph.nodes[position]
+            node = nodes[position]
             if node.skipped:
                 starts.append(SkipStep(node.step_id, f"not delivered: {', '.join(node.files)}"))
                 # The skip must be folded before anything behind it is looked at.
                 break
-            self._take(position, node)
-            ranks = self.graph.ranks[position]
-            inputs = tuple(map(self._table.version, node.files, ranks))
-            starts.append(StartStep(position, self.run.steps[node.step_id].attempt + 1, inputs))
+            self._free_slots -= 1
+            self._holding.add(position)
+            for name in node.limits:
+                self._free_limits[name] -= 1
+            inputs = tuple(map(version, node.files, ranks[position]))
+            starts.append(StartStep(position, steps[node.step_id].attempt + 1, inputs))
         return starts
 
-    def reduce(self, event: AnyEvent, *, keeps_slot: bool = False) -> list[Command]:
+    def reduce(self, event: AnyEvent, *, keeps_slot: bool = False) -> Sequence[Command]:
         """Fold a fact and return what follows from it.
 
         Args:
@@ -158,17 +164,19 @@ class Scheduler:
             IllegalTransitionError: The fact cannot follow; nothing has changed.
         """
         fold(self.run, event)
+        kind = type(event)
+        if kind is StepStarted and not self._backing_off:
+            return _NOTHING
         position = self.graph.position.get(event.step_id or "")
         if position is None:
-            return []
-        kind = type(event)
+            return _NOTHING
         if kind is StepRetrying:
             self._backing_off.add(position)
         elif self._backing_off:
             self._backing_off.discard(position)
         if kind in _ENDS and not keeps_slot:
             self.release(position)
-        return self._settle(position) if kind in _SETTLES else []
+        return self._settle(position) if kind in _SETTLES else _NOTHING
 
     # -- what it keeps -------------------------------------------------------------------------
 
@@ -225,31 +233,29 @@ class Scheduler:
             heap = self._due if position in self._backing_off else self._ready
             heapq.heappush(heap, position)
 
-    def _take(self, position: int, node: StepNode) -> None:
-        self._free_slots -= 1
-        self._holding.add(position)
-        for name in node.limits:
-            self._free_limits[name] -= 1
-
-    def _settle(self, position: int) -> list[Command]:
+    def _settle(self, position: int) -> Sequence[Command]:
         node = self.graph.nodes[position]
-        record = self.record(position)
-        dependents = self.graph.dependents.get(position, ())
-        commands: list[Command] = []
-        if is_satisfied(record.status, continues=node.continues):
-            for dependent in dependents:
-                self._one_less(dependent)
-        else:
-            for dependent in dependents:
-                # Several of its dependencies may end badly; it is blocked by the first.
-                if dependent not in self._doomed and self.record(dependent).status is StepStatus.PENDING:
-                    self._doomed.add(dependent)
-                    detail = f"blocked by {node.step_id}, which is {record.status}"
-                    commands.append(BlockStep(self.graph.nodes[dependent].step_id, detail))
-        if record.status in _STOPS and not self._keep_going:
+        status = self.run.steps[node.step_id].status
+        commands = _NOTHING
+        if dependents := self.graph.dependents.get(position):
+            if is_satisfied(status, continues=node.continues):
+                for dependent in dependents:
+                    self._one_less(dependent)
+            else:
+                commands = self._block(dependents, f"blocked by {node.step_id}, which is {status}")
+        if status in _STOPS and not self._keep_going:
             self.stop = min(self.stop, position)
         for name in node.writes:
             self._close_gap(name)
+        return commands
+
+    def _block(self, dependents: Sequence[int], detail: str) -> Sequence[Command]:
+        commands = []
+        for dependent in dependents:
+            # Several of its dependencies may end badly; it is blocked by the first.
+            if dependent not in self._doomed and self.record(dependent).status is StepStatus.PENDING:
+                self._doomed.add(dependent)
+                commands.append(BlockStep(self.graph.nodes[dependent].step_id, detail))
         return commands
 
     def _close_gap(self, name: str) -> None:

@@ -6,7 +6,8 @@ earlier one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 import msgspec
 
@@ -41,51 +42,73 @@ class Statistic(msgspec.Struct, frozen=True, gc=False):
     recorded_at: str
 
 
-def derive_statistics(event: AnyEvent, run: RunRecord) -> Iterator[Statistic]:
-    """Yield the statistics that a fact gives rise to.
+def derive_statistics(events: Iterable[AnyEvent], run: RunRecord) -> list[Statistic]:
+    """Return the statistics that facts give rise to, in their order.
 
     Args:
-        event: The fact.
-        run: The record of the run, with the fact folded in.
+        events: Facts, in the order of the journal.
+        run: The record of the run, with the facts folded in.
     """
-    match event:
-        case FileIngested():
-            version = event.version
-            yield Statistic("file", event.name, "row_count", version.rows, event.time)
-            yield Statistic("file", event.name, "column_count", version.columns, event.time)
-            yield Statistic("file", event.name, "source_size_bytes", event.source_size_bytes, event.time)
-        case RunIngested():
-            yield Statistic("run", run.run_id, "files_ingested", len(run.files), event.time)
-        case StepFinished():
-            yield from _of_step(event)
-        case RunFinished():
-            statuses = [record.status for record in run.steps.values()]
-            complete = statuses.count(StepStatus.COMPLETE)
-            quarantined = statuses.count(StepStatus.QUARANTINED)
-            yield Statistic("run", run.run_id, "steps_completed", complete, event.time)
-            yield Statistic("run", run.run_id, "steps_quarantined", quarantined, event.time)
-            yield Statistic("run", run.run_id, "duration_ms", event.duration_ms, event.time)
-        case _:
-            pass
+    found: list[Statistic] = []
+    for event in events:
+        kind = type(event)
+        if kind is StepFinished:
+            found += _of_step(event)  # type: ignore[arg-type]
+        elif kind in _OF_RUN:
+            numbers = _OF_RUN[kind](event, run)
+            found += [Statistic(*key, value, event.time) for key, value in numbers.items()]
+    return found
 
 
-def _of_step(event: StepFinished) -> Iterator[Statistic]:
-    step = str(event.step_id)
-    yield Statistic("step", step, "duration_ms", event.duration_ms, event.time)
-    if event.files:
-        yield Statistic("step", step, "rows_in", sum(flow.rows_in for flow in event.files), event.time)
+Numbers = dict[tuple[str, str, str], float]
+
+
+def _of_file(event: FileIngested, run: RunRecord) -> Numbers:
+    version = event.version
+    return {
+        ("file", event.name, "row_count"): version.rows,
+        ("file", event.name, "column_count"): version.columns,
+        ("file", event.name, "source_size_bytes"): event.source_size_bytes,
+    }
+
+
+def _of_ingest(event: RunIngested, run: RunRecord) -> Numbers:
+    return {("run", run.run_id, "files_ingested"): len(run.files)}
+
+
+def _of_end(event: RunFinished, run: RunRecord) -> Numbers:
+    statuses = [record.status for record in run.steps.values()]
+    return {
+        ("run", run.run_id, "steps_completed"): statuses.count(StepStatus.COMPLETE),
+        ("run", run.run_id, "steps_quarantined"): statuses.count(StepStatus.QUARANTINED),
+        ("run", run.run_id, "duration_ms"): event.duration_ms,
+    }
+
+
+_OF_RUN: Final[dict[type, Callable[[Any, RunRecord], Numbers]]] = {
+    FileIngested: _of_file,
+    RunIngested: _of_ingest,
+    RunFinished: _of_end,
+}
+
+
+def _of_step(event: StepFinished) -> list[Statistic]:
+    step, time, flows = str(event.step_id), event.time, event.files
+    found = [Statistic("step", step, "duration_ms", event.duration_ms, time)]
+    if flows:
+        rows_in = flows[0].rows_in if len(flows) == 1 else sum(flow.rows_in for flow in flows)
+        found.append(Statistic("step", step, "rows_in", rows_in, time))
     # Of files that it only read, a step lets nothing out.
-    writable = [flow for flow in event.files if flow.rows_out is not None]
-    if writable:
+    if writable := [flow for flow in flows if flow.rows_out is not None]:
         rows_out = sum(flow.rows_out or 0 for flow in writable)
         rows_quarantined = sum(flow.rows_quarantined for flow in writable)
-        yield Statistic("step", step, "rows_out", rows_out, event.time)
-        yield Statistic("step", step, "rows_quarantined", rows_quarantined, event.time)
-    filtered = [flow for flow in writable if flow.rows_filtered is not None]
-    if filtered:
+        found.append(Statistic("step", step, "rows_out", rows_out, time))
+        found.append(Statistic("step", step, "rows_quarantined", rows_quarantined, time))
+    if filtered := writable and [flow for flow in writable if flow.rows_filtered is not None]:
         rows_filtered = sum(flow.rows_filtered or 0 for flow in filtered)
         rows_kept = sum(flow.rows_out or 0 for flow in filtered)
-        yield Statistic("step", step, "rows_filtered", rows_filtered, event.time)
-        yield Statistic("step", step, "rows_kept", rows_kept, event.time)
+        found.append(Statistic("step", step, "rows_filtered", rows_filtered, time))
+        found.append(Statistic("step", step, "rows_kept", rows_kept, time))
     for stat in event.stats:
-        yield Statistic(stat.scope, stat.subject, stat.action, stat.value, event.time)
+        found.append(Statistic(stat.scope, stat.subject, stat.action, stat.value, time))
+    return found

@@ -21,7 +21,7 @@ __all__ = [
     "derive_run_status",
     "is_satisfied",
     "next_run_status",
-    "next_step_status",
+    "step_moves",
 ]
 
 
@@ -35,6 +35,9 @@ class StepStatus(StrEnum):
     FAILED = "failed"
     BLOCKED = "blocked"
     SKIPPED = "skipped"
+
+    # That of `Enum` is written in Python, and statuses are looked up for every step.
+    __hash__ = str.__hash__
 
 
 class RunStatus(StrEnum):
@@ -86,29 +89,14 @@ RUN_TRANSITIONS: Final[dict[tuple[str, RunStatus], frozenset[RunStatus]]] = {
 }
 
 
-# The same by kind, to be walked: to hash a member of an enum costs more than to compare a few.
-_STEP_ROUTES: Final = {
-    kind: [(to, tuple(before)) for (each, to), before in STEP_TRANSITIONS.items() if each == kind]
-    for kind, _ in STEP_TRANSITIONS
-}
-
-
-def next_step_status(kind: str, present: StepStatus, target: StepStatus, about: object) -> StepStatus:
-    """Return `target` if an event of this kind may lead there from `present`.
-
-    Args:
-        kind: The kind of the event.
-        present: The status before the event.
-        target: The status that the event claims.
-        about: What is known of the step, for the message.
-
-    Raises:
-        IllegalTransitionError: The table has no such transition.
-    """
-    for to, before in _STEP_ROUTES.get(kind, ()):
-        if to is target and present in before:
-            return target
-    raise IllegalTransitionError(f"{kind} cannot make a {present} step {target}: {about!r}")
+def step_moves(kind: str) -> tuple[tuple[StepStatus, StepStatus], ...]:
+    """Return all (before, after) that an event of this kind may mean for a step."""
+    return tuple(
+        (before, after)
+        for (each, after), froms in STEP_TRANSITIONS.items()
+        if each == kind
+        for before in froms
+    )
 
 
 def next_run_status(kind: str, present: RunStatus, target: RunStatus, about: object) -> RunStatus:

@@ -19,6 +19,7 @@ from time import perf_counter
 from typing import Any, Final, NamedTuple
 
 import anyio
+import msgspec
 import polars as pl
 
 from astro_async._core.events import FileFlow, StatRecorded
@@ -27,7 +28,7 @@ from astro_async._frames.columns import ROW_COLUMN
 from astro_async._frames.parquet import load_frame, scan_frame, write_frame
 from astro_async._frames.patches import apply_patches
 from astro_async._store.atomic import Disk
-from astro_async._store.staging import FileOutput, StagedFile, Staging, StepOutput
+from astro_async._store.staging import FileOutput, StagedFile, Staging
 from astro_async._threads import in_thread
 from astro_async.context import RunContext, StepContext
 from astro_async.exceptions import AstroError, StepError, StorageError
@@ -71,7 +72,7 @@ class FileInput(NamedTuple):
         )
 
 
-class Outcome(NamedTuple):
+class Outcome(msgspec.Struct, frozen=True, gc=False):
     """How an attempt ended.
 
     Attributes:
@@ -102,92 +103,75 @@ class RunResources:
         disk: The seam.
         publish: Gives what an attempt of a step wrote its final names.
         patches: By step and file, the absolute paths of the patches to apply, in order.
+        deciding: Held, for an instant, by who begins or ends an attempt.
     """
 
     context: RunContext
     disk: Disk
     publish: Callable[[str, int, Sequence[FileOutput]], tuple[FileFlow, ...]]
     patches: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
+    deciding: threading.Lock = field(default_factory=threading.Lock)
 
 
 _MAX_DETAIL: Final = 2000
 
-_NOTHING: Final = StepOutput([])
 _NO_FILES: Final = StepFiles((), lambda _: None)
 
 
-class Attempt:
+# Not for the garbage collector: `files` lets go of the attempt when it is closed, so there is no cycle.
+class Attempt(msgspec.Struct, gc=False, eq=False):
     """One start of one step.
 
     Attributes:
         position: The step's place in serial order.
         step: The step as declared.
         number: 1, 2, … over all invocations.
-        inputs: By file name; None if the file was not delivered.
+        inputs: For each file of the step, in its order; None if the file was not delivered.
         resources: Shared by all attempts.
         is_last: Whether no other attempt follows in this invocation if this one fails.
         host: The cancel scope of the task that waits for the attempt, once it runs.
-        staging: The private folder; there is none on disk until something is written.
-        output: What the step did so far.
         files: The step's view of its files; empty until `open`.
+        outputs: What the step did with each file that it looked at.
+        stats: What it recorded.
     """
 
-    __slots__ = (
-        "_begun",
-        "_claimed",
-        "files",
-        "host",
-        "inputs",
-        "is_last",
-        "number",
-        "output",
-        "position",
-        "resources",
-        "staging",
-        "step",
-    )
-
-    def __init__(
-        self,
-        position: int,
-        step: StepDefinition,
-        number: int,
-        inputs: Mapping[str, FileInput | None],
-        resources: RunResources,
-        *,
-        is_last: bool = True,
-    ) -> None:
-        self.is_last = is_last
-        self.position = position
-        self.step = step
-        self.number = number
-        self.inputs = inputs
-        self.resources = resources
-        self.host: anyio.CancelScope | None = None
-        # Never released: who takes one has decided.
-        self._begun = threading.Lock()
-        self._claimed = threading.Lock()
-        self.output: StepOutput = _NOTHING
-        self.files: StepFiles = _NO_FILES
+    position: int
+    step: StepDefinition
+    number: int
+    inputs: tuple[FileInput | None, ...]
+    resources: RunResources
+    is_last: bool = True
+    host: anyio.CancelScope | None = None
+    files: StepFiles = _NO_FILES
+    outputs: list[FileOutput] = []
+    stats: list[StatRecorded] = []
+    _staging: Staging | None = None
+    _is_begun: bool = False
+    _is_claimed: bool = False
 
     def open(self) -> StepContext:
         """Make the step's view of its files, and return the context that step code is given.
 
         Blocks on the disk if the operator has amended rows of the step.
         """
-        self.prepare()
-        self.files = StepFiles(self.step.file_names, self._open)
+        step = self.step
+        self.files = StepFiles(step.file_names, self._open)
         if self.is_amended:
-            for name in self.step.file_names:
+            for name in step.file_names:
                 # What an operator decided lands, whether or not the step looks at the file.
                 self.files[name]
-        return StepContext(self.resources.context, self.step.step_id, self.number, self.output, self.files)
+        return StepContext(self.resources.context, step.step_id, self.number, self.stats, self.files)
 
-    def prepare(self) -> None:
-        """Make room for what the step will write, here or in another process."""
-        directory = self.resources.context.run_directory
-        self.staging = Staging(directory, self.step.step_id, self.number, self.resources.disk)
-        self.output = StepOutput([])
+    @property
+    def staging(self) -> Staging:
+        """The private folder; there is none on disk until something is written.
+
+        First asked for before the step's threads are let loose on it: while the first file is opened.
+        """
+        if self._staging is None:
+            directory = self.resources.context.run_directory
+            self._staging = Staging(directory, self.step.step_id, self.number, self.resources.disk)
+        return self._staging
 
     @property
     def is_amended(self) -> bool:
@@ -198,15 +182,14 @@ class Attempt:
     @property
     def uses_disk(self) -> bool:
         """Whether anything was written."""
-        return hasattr(self, "staging") and self.staging.is_used
+        return self._staging is not None and self._staging.is_used
 
     def _open(self, index: int) -> AstroFile | None:
-        spec = self.step.files[index]
-        given = self.inputs[spec.ingest_name]
+        spec, given = self.step.files[index], self.inputs[index]
         if given is None:
             return None
         output = FileOutput(spec.ingest_name, given.path, given.rows, spec.readonly)
-        self.output.files.append(output)
+        self.outputs.append(output)
         path = f"{self.staging.run_directory}/{given.path}"
         patches = self.resources.patches.get((self.step.step_id, spec.ingest_name))
         if patches:
@@ -215,10 +198,9 @@ class Attempt:
 
     def flows(self, published: Sequence[FileFlow]) -> tuple[FileFlow, ...]:
         """Return what is recorded of each file, in the order of the step: most files were not touched."""
-        touched = {flow.name: flow for flow in published}
+        touched = {flow.name: flow for flow in published} if published else {}
         found: tuple[FileFlow, ...] = ()
-        for spec in self.step.files:
-            given = self.inputs[spec.ingest_name]
+        for spec, given in zip(self.step.files, self.inputs, strict=True):
             if spec.ingest_name in touched:
                 found += (touched[spec.ingest_name],)
             elif given is not None:
@@ -228,11 +210,17 @@ class Attempt:
 
     def begin(self) -> bool:
         """Decide, once, whether a worker begins this attempt or the coordinator takes it back."""
-        return self._begun.acquire(blocking=False)
+        with self.resources.deciding:
+            is_first = not self._is_begun
+            self._is_begun = True
+        return is_first
 
     def claim(self) -> bool:
         """Decide, once, who ends this attempt. True for the first who asks."""
-        return self._claimed.acquire(blocking=False)
+        with self.resources.deciding:
+            is_first = not self._is_claimed
+            self._is_claimed = True
+        return is_first
 
 
 def _stage_patched(output: FileOutput, path: str, patches: Sequence[str], staging: Staging) -> str:
@@ -269,16 +257,22 @@ def call_step(attempt: Attempt) -> None:
         StepError: It returned something that was still to be awaited or iterated, so it did nothing.
         Whatever the function raises.
     """
-    returned = attempt.step.fn(attempt.open(), attempt.files)
+    context = attempt.open()
+    returned = attempt.step.fn(context, attempt.files)
+    if returned is not None:
+        _refuse_returned(attempt.step, returned)
+
+
+def _refuse_returned(step: StepDefinition, returned: object) -> None:
     if isinstance(returned, pl.DataFrame | pl.LazyFrame):
         raise StepError(
-            f"step {attempt.step.step_id!r} returned a {type(returned).__name__}, which goes nowhere: "
+            f"step {step.step_id!r} returned a {type(returned).__name__}, which goes nowhere: "
             "save it, as in files[0].save_in_place(frame)"
         )
     if inspect.iscoroutine(returned) or inspect.isgenerator(returned):
         returned.close()
         raise StepError(
-            f"step {attempt.step.step_id!r} returned a {type(returned).__name__}, whose code nobody has run: "
+            f"step {step.step_id!r} returned a {type(returned).__name__}, whose code nobody has run: "
             "declare the function `async def`, or let it return nothing"
         )
 
@@ -319,13 +313,14 @@ def settle_attempt(attempt: Attempt, started: float) -> Outcome:
     is_claimed = False
     try:
         attempt.files.close()
-        for output in attempt.output.files:
+        outputs = attempt.outputs
+        for output in outputs:
             if not output.readonly and output.version is None:
                 output.version = output.patched
-        excess = _over_limit(attempt)
+        excess = _over_limit(attempt) if outputs else None
         if excess is not None:
             # Its parts are kept to read; nothing else of it is.
-            for output in attempt.output.files:
+            for output in outputs:
                 output.version, output.keeps_version, output.filtered = None, False, None
                 output.saved.clear()
                 if not attempt.is_last:
@@ -335,25 +330,22 @@ def settle_attempt(attempt: Attempt, started: float) -> Outcome:
         if not is_claimed:
             attempt.staging.discard()
             return Outcome(attempt.position, None, _ms_since(started))
-        outputs = [each for each in attempt.output.files if not each.is_idle]
         published: Sequence[FileFlow] = ()
-        if outputs:
-            published = attempt.resources.publish(attempt.step.step_id, attempt.number, outputs)
+        if outputs and (busy := [each for each in outputs if not each.is_idle]):
+            published = attempt.resources.publish(attempt.step.step_id, attempt.number, busy)
         flows = attempt.flows(published)
     except BaseException as error:
         return fail_attempt(attempt, error, started, is_claimed=is_claimed)
-    with contextlib.suppress(StorageError):
-        # What is left of it is litter: no reason to undo what is published.
-        attempt.staging.discard()
-    status = StepStatus.COMPLETE
+    if attempt.uses_disk:
+        with contextlib.suppress(StorageError):
+            # What is left of it is litter: no reason to undo what is published.
+            attempt.staging.discard()
+    status, detail = StepStatus.COMPLETE, excess
     if excess is not None:
         status = StepStatus.FAILED
-    elif any(flow.parts for flow in flows):
-        status = StepStatus.QUARANTINED
-    detail = excess
-    if detail is None and status is StepStatus.QUARANTINED:
-        detail = _count_quarantined(flows)
-    return Outcome(attempt.position, status, _ms_since(started), detail, flows, tuple(attempt.output.stats))
+    elif published and any(flow.parts for flow in published):
+        status, detail = StepStatus.QUARANTINED, _count_quarantined(flows)
+    return Outcome(attempt.position, status, _ms_since(started), detail, flows, tuple(attempt.stats))
 
 
 def fail_attempt(
@@ -414,14 +406,14 @@ def _over_limit(attempt: Attempt) -> str | None:
     step = attempt.step
     if step.max_quarantined is None and step.max_quarantined_fraction is None:
         return None
-    rows = sum(output.rows_quarantined for output in attempt.output.files)
+    rows = sum(output.rows_quarantined for output in attempt.outputs)
     if step.max_quarantined is not None and rows > step.max_quarantined:
         return (
             f"{rows:,} rows quarantined, more than max_quarantined={step.max_quarantined:,}{_kept(attempt)}"
         )
     fraction = step.max_quarantined_fraction
     if fraction is not None:
-        for output in attempt.output.files:
+        for output in attempt.outputs:
             # By multiplication, so that nothing in and nothing bad is no share at all.
             if output.rows_quarantined > fraction * output.rows_in:
                 return (

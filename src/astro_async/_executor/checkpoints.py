@@ -16,6 +16,8 @@ __all__ = ["Checkpoints"]
 
 _INTERVAL_S: Final = 1.0
 _MAX_INTERVAL_S: Final = 5.0
+# So many events are looked at for statistics at once, while the run goes on.
+_STATISTICS_BATCH: Final = 2000
 # Checkpoints of a huge run take long; they may have this share of the time.
 _SHARE: Final = 0.05
 
@@ -27,12 +29,15 @@ class Checkpoints:
         self._store = store
         self._on_failure = on_failure
         self._dirty: anyio.Event | None = None
+        self._is_full = anyio.Event()
         self._limiter = anyio.CapacityLimiter(1)
 
     def note_dirty(self) -> None:
         """Note that the journal has grown."""
         if self._dirty is not None:
             self._dirty.set()
+        if self._store.unrecorded >= _STATISTICS_BATCH:
+            self._is_full.set()
 
     async def serve(self) -> None:
         """Write checkpoints until cancelled."""
@@ -47,6 +52,18 @@ class Checkpoints:
                 return
             took_s = time.perf_counter() - started
             interval_s = min(max(_INTERVAL_S, took_s / _SHARE), _MAX_INTERVAL_S)
+
+    async def serve_statistics(self) -> None:
+        """Write statistics in batches until cancelled; the rest comes with a checkpoint."""
+        while True:
+            await self._is_full.wait()
+            self._is_full = anyio.Event()
+            statistics = self._store.take_statistics()
+            # What is taken is written.
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(
+                    self._store.record_statistics, statistics, limiter=self._limiter
+                )
 
     async def link_last(self) -> None:
         """Make the links to what is last of each file, before the journal says that the run has ended."""

@@ -18,7 +18,7 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
-from astro_async._core.commands import BlockStep, SkipStep, StartStep
+from astro_async._core.commands import BlockStep, Command, SkipStep, StartStep
 from astro_async._core.events import (
     AnyEvent,
     FileFlow,
@@ -115,7 +115,8 @@ class Coordinator:
             for file in self._run.files.values()
         }
         for record in self._run.steps.values():
-            self._note_versions(record.files)
+            if record.files:
+                self._note_versions(record.files)
 
     @property
     def hung(self) -> list[str]:
@@ -136,6 +137,7 @@ class Coordinator:
             async with anyio.create_task_group() as group:
                 self._workers = WorkerThreads(group, self._jobs, run_attempt, self._outbox)  # type: ignore[arg-type]
                 group.start_soon(self._checkpoints.serve)
+                group.start_soon(self._checkpoints.serve_statistics)
                 try:
                     await self._loop(group)
                 finally:
@@ -164,7 +166,8 @@ class Coordinator:
         patience_s = math.inf
         if self._timers:
             patience_s = max(0.0, self._timers[0][0] - anyio.current_time())
-        could_widen = self._workers.could_widen
+        # What is handed over beyond the awake threads waits for them; what is not, they are about to take.
+        could_widen = self._workers.could_widen and len(self._running) > self._workers.awake_limit
         if could_widen:
             patience_s = min(patience_s, _STALL_S)
         if patience_s == math.inf:
@@ -179,32 +182,33 @@ class Coordinator:
     # -- facts in ------------------------------------------------------------------------------
 
     def _take_messages(self) -> None:
-        messages = self._outbox.take()
-        for message in messages:
+        durations_ms = []
+        for message in self._outbox.take():
             if isinstance(message, Outcome):
+                durations_ms.append(message.duration_ms)
                 self._take_outcome(message)
             elif isinstance(message, ThreadGone):
                 self._take_gone(message.position)
             else:
                 self._tell_progress(*message)
-        self._adapt_look_ahead([each.duration_ms for each in messages if isinstance(each, Outcome)])
+        if self._jobs > 1 and durations_ms:
+            self._adapt_look_ahead(durations_ms)
 
     def _take_outcome(self, outcome: Outcome) -> None:
-        attempt = self._running.pop(outcome.position, None)
-        if attempt is None:
+        if self._running.pop(outcome.position, None) is None:
             return
         if outcome.storage_error is not None:
             # The disk is at fault, not the step: it starts afresh once there is space again.
             self._fail_storage(outcome.storage_error)
             self._record_interrupted(outcome.position, str(outcome.storage_error))
+        elif outcome.status is not StepStatus.FAILED:
+            self._record_finished(outcome)
         else:
-            self._settle(outcome)
+            self._settle_failed(outcome)
 
-    def _settle(self, outcome: Outcome, *, keeps_slot: bool = False) -> None:
-        if outcome.status is StepStatus.FAILED and self._retry(outcome, keeps_slot=keeps_slot):
-            return
-        self._note_versions(outcome.files)
-        self._record_finished(outcome, keeps_slot=keeps_slot)
+    def _settle_failed(self, outcome: Outcome, *, keeps_slot: bool = False) -> None:
+        if not self._retry(outcome, keeps_slot=keeps_slot):
+            self._record_finished(outcome, keeps_slot=keeps_slot)
 
     def _retry(self, outcome: Outcome, *, keeps_slot: bool) -> bool:
         """Record that a failed attempt will be followed by another, if it will."""
@@ -227,6 +231,10 @@ class Coordinator:
 
     def _record_finished(self, outcome: Outcome, *, keeps_slot: bool = False) -> None:
         assert outcome.status is not None
+        for flow in outcome.files:
+            if flow.published is not None:
+                self._note_versions(outcome.files)
+                break
         record = self._scheduler.record(outcome.position)
         event = StepFinished(
             seq=self._run.seq + 1,
@@ -253,20 +261,19 @@ class Coordinator:
 
     def _record(self, event: AnyEvent, *, keeps_slot: bool = False) -> None:
         """Fold a fact, and the facts that follow from it; they reach the journal with the batch."""
-        follows = self._fold(event, keeps_slot=keeps_slot)
-        if not follows:
-            return
-        commands = deque(follows)
+        commands = self._scheduler.reduce(event, keeps_slot=keeps_slot)
+        self._batch.append(event)
+        if commands:
+            self._follow(commands)
+
+    def _follow(self, requests: Iterable[Command]) -> None:
+        commands = deque(requests)
         while commands:
             command = commands.popleft()
             if isinstance(command, BlockStep):
                 blocked = StepBlocked(**self._envelope_of(command.step_id), detail=command.detail)
-                commands.extend(self._fold(blocked))
-
-    def _fold(self, event: AnyEvent, *, keeps_slot: bool = False) -> list[BlockStep | SkipStep | StartStep]:
-        commands = self._scheduler.reduce(event, keeps_slot=keeps_slot)
-        self._batch.append(event)
-        return commands
+                commands.extend(self._scheduler.reduce(blocked))
+                self._batch.append(blocked)
 
     # -- requests out --------------------------------------------------------------------------
 
@@ -275,25 +282,28 @@ class Coordinator:
         attempts: list[Attempt] = []
         while starts := self._scheduler.take_starts():
             for command in starts:
-                match command:
-                    case SkipStep():
-                        self._record(StepSkipped(**self._envelope_of(command.step_id), detail=command.detail))
-                    case StartStep():
-                        attempts.append(self._prepare(command))
+                if type(command) is StartStep:
+                    attempts.append(self._prepare(command))
+                elif isinstance(command, SkipStep):
+                    self._record(StepSkipped(**self._envelope_of(command.step_id), detail=command.detail))
         self._flush()
         if self._storage_error is not None:
             for attempt in attempts:
                 self._record_interrupted(attempt.position, "interrupted before it began")
             return
+        nodes = self._scheduler.graph.nodes
+        queueable = []
         for attempt in attempts:
-            self._hand_over(group, attempt)
+            self._running[attempt.position] = attempt
+            if nodes[attempt.position].queueable:
+                queueable.append(attempt)
+            else:
+                self._hand_over(group, attempt)
+        if queueable:
+            self._workers.submit(queueable)
 
     def _prepare(self, command: StartStep) -> Attempt:
-        names = self._scheduler.graph.nodes[command.position].files
-        inputs = {
-            name: None if path is None else self._versions[path]
-            for name, path in zip(names, command.inputs, strict=True)
-        }
+        inputs = tuple([None if path is None else self._versions[path] for path in command.inputs])
         step = self._steps[command.position]
         event = StepStarted(
             seq=self._run.seq + 1,
@@ -303,17 +313,17 @@ class Coordinator:
             attempt=command.attempt,
         )
         # Nothing follows from a start.
-        self._fold(event)
-        is_last = self._failures.get(command.position, 0) >= step.retry.attempts
-        return Attempt(command.position, step, command.attempt, inputs, self._resources, is_last=is_last)
+        self._scheduler.reduce(event)
+        self._batch.append(event)
+        is_last = not step.retry.attempts or self._failures.get(command.position, 0) >= step.retry.attempts
+        return Attempt(command.position, step, command.attempt, inputs, self._resources, is_last)
 
     def _hand_over(self, group: TaskGroup, attempt: Attempt) -> None:
-        self._running[attempt.position] = attempt
         step = attempt.step
         if self._is_threaded(step):
             if step.timeout_s is not None:
                 self._set_timer(step.timeout_s, lambda: self._time_out(attempt))
-            self._workers.submit(attempt)
+            self._workers.submit([attempt])
         else:
             group.start_soon(self._host, attempt)
 
@@ -346,11 +356,10 @@ class Coordinator:
 
         One job looks never ahead: what it settles is what the stop point is measured by.
         """
-        if self._jobs > 1 and durations_ms:
-            weight = 1 - 0.9 ** len(durations_ms)
-            self._mean_ms += (sum(durations_ms) / len(durations_ms) - self._mean_ms) * weight
-            ahead = int(self._jobs * _QUEUED_MS / max(self._mean_ms, 0.001))
-            self._scheduler.look_ahead(min(ahead, _MAX_QUEUED))
+        weight = 1 - 0.9 ** len(durations_ms)
+        self._mean_ms += (sum(durations_ms) / len(durations_ms) - self._mean_ms) * weight
+        ahead = int(self._jobs * _QUEUED_MS / max(self._mean_ms, 0.001))
+        self._scheduler.look_ahead(min(ahead, _MAX_QUEUED))
 
     def _take_back(self) -> None:
         """Take back what no worker has begun and the stop point has overtaken."""
@@ -382,7 +391,7 @@ class Coordinator:
         timeout_s = attempt.step.timeout_s or 0.0
         detail = f"timed out after {timeout_s:g} s" + ("; its thread is still busy" if is_busy else "")
         failed = Outcome(attempt.position, StepStatus.FAILED, timeout_s * 1000, detail)
-        self._settle(failed, keeps_slot=is_busy)
+        self._settle_failed(failed, keeps_slot=is_busy)
 
     def _revoke(self, attempt: Attempt) -> bool:
         """Take an attempt from whoever runs it; False if it is being published at this moment."""
@@ -451,7 +460,7 @@ class Coordinator:
         if self.hung:
             details.append(f"threads that cannot be stopped: {', '.join(self.hung)}")
         detail = "; ".join(details) or None
-        status = derive_run_status(record.status for record in self._run.steps.values())
+        status = derive_run_status([record.status for record in self._run.steps.values()])
         duration_ms = round((anyio.current_time() - started) * 1000, 3)
         self._record(
             RunFinished(

@@ -205,10 +205,7 @@ class Invoker:
             clock=self.services.clock,
             stop=self.stop,
         )
-        try:
-            await coordinator.run()
-        finally:
-            outbox.close()
+        await coordinator.run()
         return coordinator.hung
 
     async def _drop_versions(self, store: RunStore) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import anyio
 import anyio.to_process
 
+from astro_async._core.events import StatRecorded
 from astro_async._executor.attempt import (
     Attempt,
     FileInput,
@@ -31,7 +32,7 @@ from astro_async._executor.attempt import (
 from astro_async._store.atomic import Disk
 from astro_async._store.layout import log_path
 from astro_async._store.log import RunLog
-from astro_async._store.staging import StepOutput
+from astro_async._store.staging import FileOutput
 from astro_async._threads import in_thread
 from astro_async.context import RunContext
 from astro_async.exceptions import PipelineError, StepError
@@ -52,7 +53,7 @@ class _Task:
     params: Mapping[str, Any]
     step_id: str
     attempt: int
-    inputs: Mapping[str, FileInput | None]
+    inputs: tuple[FileInput | None, ...]
     patches: Mapping[tuple[str, str], Sequence[str]]
     pickled_step: bytes | None
 
@@ -68,8 +69,7 @@ async def run_attempt_in_process(attempt: Attempt) -> Outcome:
     error: BaseException | None = None
     with anyio.move_on_after(timeout_s) as timer:
         try:
-            attempt.prepare()
-            attempt.output = await anyio.to_process.run_sync(
+            attempt.outputs, attempt.stats = await anyio.to_process.run_sync(
                 _run_task, _describe_task(attempt), cancellable=True, limiter=anyio.CapacityLimiter(1)
             )
             attempt.staging.adopt()
@@ -105,14 +105,14 @@ def _describe_task(attempt: Attempt) -> _Task:
         params=dict(context.params),
         step_id=attempt.step.step_id,
         attempt=attempt.number,
-        inputs=dict(attempt.inputs),
+        inputs=attempt.inputs,
         patches=dict(attempt.resources.patches),
         pickled_step=pickled,
     )
 
 
-def _run_task(task: _Task) -> StepOutput:
-    """Call the step function. Runs in the child."""
+def _run_task(task: _Task) -> tuple[list[FileOutput], list[StatRecorded]]:
+    """Call the step function; return what it wrote and recorded. Runs in the child."""
     log = RunLog(log_path(task.run_directory), Disk())
     logger = logging.Logger("astro_async.step")
     logger.addHandler(log)
@@ -136,7 +136,7 @@ def _run_task(task: _Task) -> StepOutput:
     finally:
         attempt.files.close()
         log.close()
-    return attempt.output
+    return attempt.outputs, attempt.stats
 
 
 def _find_step(task: _Task) -> StepDefinition:

@@ -1,7 +1,7 @@
 """Worker threads that stay: each takes the next step itself, and puts its outcome into one outbox.
 
-The coordinator is woken by one byte through a socket pair, however many outcomes have gathered: a wake-up
-costs more than a scheduling decision.
+The coordinator is woken once, however many outcomes have gathered: a wake-up costs more than a scheduling
+decision.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import math
-import socket
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -36,50 +35,47 @@ class Outbox(Generic[T]):
     """Messages from any thread to one waiting task."""
 
     def __init__(self) -> None:
+        """Make an outbox whose reader is a task of the running event loop."""
         self._messages: deque[T] = deque()
         self._is_awake = False
-        self._receiver, self._sender = socket.socketpair()
-        self._receiver.setblocking(False)
-        self._sender.setblocking(False)
+        self._has_news = anyio.Event()
+        loop: Any = anyio.lowlevel.current_token().native_token
+        # What asyncio and trio call the same thing: to have the loop call a function, from any thread.
+        # A pipe of our own would have to be registered with the loop anew for each wait.
+        self._call_soon = getattr(loop, "call_soon_threadsafe", None) or loop.run_sync_soon
 
     def put(self, message: T) -> None:
         """Leave a message, and wake the reader unless it is awake already. From any thread."""
         self._messages.append(message)
-        self.wake()
+        if not self._is_awake:
+            self.wake()
 
     def wake(self) -> None:
         """Wake the reader. From any thread."""
         if not self._is_awake:
             self._is_awake = True
-            try:
-                self._sender.send(b"\0")
-            except OSError:
-                # The reader has gone; nobody waits for this any more.
-                return
+            # The loop may have ended: then nobody waits for this any more.
+            with contextlib.suppress(RuntimeError):
+                self._call_soon(self._tell)
+
+    def _tell(self) -> None:
+        self._has_news.set()
 
     async def wait(self) -> None:
         """Wait until there may be messages."""
         if self._messages:
-            # Others get their turn, but the poll is saved.
+            # Others get their turn, but the wait is saved.
             await anyio.lowlevel.checkpoint()
-            return
-        await anyio.wait_readable(self._receiver)
-        with contextlib.suppress(BlockingIOError):
-            self._receiver.recv(4096)
+        else:
+            await self._has_news.wait()
+        if self._has_news.is_set():
+            self._has_news = anyio.Event()
 
     def take(self) -> list[T]:
         """Return all messages left so far. Only the reader calls this."""
         # Cleared first: whoever leaves a message after the look wakes the reader again.
         self._is_awake = False
-        taken: list[T] = []
-        while self._messages:
-            taken.append(self._messages.popleft())
-        return taken
-
-    def close(self) -> None:
-        """Close both ends; later messages go nowhere."""
-        self._receiver.close()
-        self._sender.close()
+        return [self._messages.popleft() for _ in range(len(self._messages))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +117,10 @@ class WorkerThreads:
         """Whether attempts wait for a thread while not all threads may be woken."""
         return bool(self._queue) and self.awake_limit < self._jobs
 
-    def submit(self, attempt: Attempt) -> None:
-        """Queue an attempt; the worker that is free first takes it."""
-        self._queue.append(attempt)
-        if self._alive - len(self._sleeping) < self.awake_limit:
+    def submit(self, attempts: Collection[Attempt]) -> None:
+        """Queue attempts; the worker that is free first takes the next one."""
+        self._queue.extend(attempts)
+        for _ in range(min(len(attempts), self.awake_limit - self._alive + len(self._sleeping))):
             self._wake_one()
 
     def widen(self) -> None:
@@ -161,17 +157,22 @@ class WorkerThreads:
     def _pull(self, scope: anyio.CancelScope) -> None:
         bed = threading.Lock()
         bed.acquire()
+        # What one step sets must not be seen by the next. Contexts with the same content are equal, which
+        # costs nothing to see; to make one for each step does.
+        pristine = contextvars.copy_context()
+        context = pristine.copy()
         while (attempt := self._next(bed)) is not None:
             # Cancelling the host tells `anyio.from_thread.check_cancelled()` in the step.
             attempt.host = scope
             if not attempt.begin():
                 continue
-            # What one step sets must not be seen by the next.
             try:
-                outcome = contextvars.copy_context().run(self._run, attempt)
+                outcome = context.run(self._run, attempt)
             except BaseException as error:
                 # Not the step's doing but ours; an outcome must come of it, for the coordinator waits.
                 outcome = Outcome(attempt.position, StepStatus.FAILED, 0.0, describe_error(error))
+            if context != pristine:
+                context = pristine.copy()
             if outcome.status is None:
                 self._outbox.put(ThreadGone(attempt.position))
                 return
@@ -180,10 +181,11 @@ class WorkerThreads:
     def _next(self, bed: threading.Lock) -> Attempt | None:
         """Take the next attempt, sleeping until there is one; None when the work is over."""
         while True:
-            with contextlib.suppress(IndexError):
+            try:
                 return self._queue.popleft()
-            if self._is_stopped:
-                return None
+            except IndexError:
+                if self._is_stopped:
+                    return None
             self._sleeping.append(bed)
             if self._queue or self._is_stopped:
                 # It came between the look and going to bed: nobody may have thought of waking us.

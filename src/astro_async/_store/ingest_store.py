@@ -114,7 +114,7 @@ class IngestStore:
         statistics: list[Statistic] = []
         for event in events[1:]:
             fold(run, event)
-            statistics.extend(derive_statistics(event, run))
+            statistics += derive_statistics([event], run)
         for file in run.files.values():
             path = f"{self.directory}/{file.parquet_path}"
             self._disk.make_readonly(path)

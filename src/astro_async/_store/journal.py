@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from astro_async._core.events import AnyEvent, RowsPatched, StepFinished, dump_event, parse_event
+from astro_async._core.events import AnyEvent, RowsPatched, StepFinished, dump_events, parse_event
 from astro_async._core.manifest import Manifest, parse_manifest, restore_record
 from astro_async._core.records import RunRecord, fold, start_record, written_paths
 from astro_async._store.atomic import Disk, storage_errors
@@ -38,7 +38,7 @@ class Journal:
         self._is_torn = False
         self._descriptor = disk.open_append(self.path)
 
-    def append(self, events: Iterable[AnyEvent]) -> None:
+    def append(self, events: Sequence[AnyEvent]) -> None:
         """Write events, a line each, in one go: all of them or none.
 
         Raises:
@@ -46,7 +46,7 @@ class Journal:
         """
         if self._is_torn:
             raise StorageError(f"{self.path} ends in half a line that could not be removed")
-        content = b"".join([line for event in events for line in (dump_event(event), b"\n")])
+        content = dump_events(events)
         try:
             self._disk.append(self._descriptor, self.path, content)
         except StorageError:

@@ -69,12 +69,14 @@ class RunLog(logging.Handler):
     def write_statistics(self, run_id: str, statistics: Iterable[Statistic]) -> None:
         """Append a line for each statistic."""
         lines = [
-            f"{s.recorded_at} INFO STAT run={run_id} scope={s.scope} subject={escape_controls(s.subject)} "
-            f"action={escape_controls(s.action)} value={s.value:.15g}\n"
+            f"{s.recorded_at} INFO STAT run={run_id} scope={s.scope} subject={s.subject} action={s.action} "
+            f"value={s.value:.15g}"
             for s in statistics
         ]
         if lines:
-            self._append("".join(lines))
+            if not "".join(lines).isprintable():
+                lines = list(map(escape_controls, lines))
+            self._append("\n".join([*lines, ""]))
 
     def _append(self, text: str) -> None:
         self.acquire()

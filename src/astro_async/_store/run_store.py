@@ -182,12 +182,20 @@ class RunStore:
         """
         if self.record.seq != self._appended_seq:
             return None
-        events, self._unrecorded = self._unrecorded, []
         manifest = snapshot_record(
             self.record, journal_bytes=self._journal.size_bytes, journal_crc32=self._journal.crc32
         )
-        statistics = [each for event in events for each in derive_statistics(event, self.record)]
-        return Checkpoint(manifest, statistics)
+        return Checkpoint(manifest, self.take_statistics())
+
+    @property
+    def unrecorded(self) -> int:
+        """How many events have not been looked at for statistics yet."""
+        return len(self._unrecorded)
+
+    def take_statistics(self) -> Sequence[Statistic]:
+        """Return what the events since the last call give rise to, for `record_statistics`."""
+        events, self._unrecorded = self._unrecorded, []
+        return derive_statistics(events, self.record)
 
     def write_checkpoint(self, checkpoint: Checkpoint | None) -> None:
         """Sync files, directories and journal, in this order, then write manifest and statistics. Blocks.
@@ -200,9 +208,10 @@ class RunStore:
         with self._writing:
             self._sync_pending()
             self.disk.write_file(layout.manifest_path(self.directory), dump_manifest(checkpoint.manifest))
-        self._record_statistics(checkpoint.statistics)
+        self.record_statistics(checkpoint.statistics)
 
-    def _record_statistics(self, statistics: Sequence[Statistic]) -> None:
+    def record_statistics(self, statistics: Sequence[Statistic]) -> None:
+        """Write statistics to log and database; where that fails, the user is told. Blocks."""
         self.log.write_statistics(self.record.run_id, statistics)
         try:
             record_run(self._statistics_path, self.record, statistics, disk=self.disk)

@@ -9,11 +9,10 @@ import itertools
 import os
 from dataclasses import dataclass, field
 
-from astro_async._core.events import StatRecorded
 from astro_async._store.atomic import Disk
 from astro_async._store.layout import staging_directory
 
-__all__ = ["FileOutput", "StagedFile", "StagedPart", "Staging", "StepOutput"]
+__all__ = ["FileOutput", "StagedFile", "StagedPart", "Staging"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +94,6 @@ class FileOutput:
     def is_empty(self) -> bool:
         """Whether there is nothing of it to publish on disk."""
         return not (self.version or self.saved or self.parts or self.filtered)
-
-
-@dataclass(slots=True)
-class StepOutput:
-    """What one attempt did; filled by step code, read when the step settles."""
-
-    files: list[FileOutput]
-    stats: list[StatRecorded] = field(default_factory=list)
 
 
 class Staging:
