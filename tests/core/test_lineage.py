@@ -293,8 +293,8 @@ def test_the_version_table_gives_what_each_settled_prefix_leaves() -> None:
     table.advance("f", "v1")
     table.advance("f", None)
     table.advance("unknown", "v9")
-    assert [table.version("f", rank) for rank in range(4)] == [A, A, "v1", "v1"]
-    assert table.version("unknown", 0) is None
+    assert table.versions(["f"] * 4, range(4)) == (A, A, "v1", "v1")
+    assert table.versions(["unknown", "f"], [0, 0]) == (None, A)
 
 
 def drop_all(story: Story) -> list[str]:

@@ -9,7 +9,7 @@ path, for they never change.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -270,10 +270,12 @@ class VersionTable:
         if versions is not None:
             versions.append(versions[-1] if published is None else published)
 
-    def version(self, name: str, rank: int) -> str | None:
-        """Return the version that a step reads, or None if the file was not delivered.
+    def versions(self, names: Sequence[str], ranks: Sequence[int]) -> tuple[str | None, ...]:
+        """Return, for each file of a step, the version that it reads; None if it was not delivered.
 
         All writers before the step must have settled.
         """
-        versions = self._after.get(name)
-        return None if versions is None else versions[rank]
+        after = self._after
+        return tuple(
+            [after[name][rank] if name in after else None for name, rank in zip(names, ranks, strict=True)]
+        )

@@ -135,7 +135,12 @@ class Scheduler:
     def take_starts(self) -> list[Command]:
         """Return what may start now, taking a slot and the limits for each; skips take none."""
         starts: list[Command] = []
-        nodes, ranks, steps, version = self.graph.nodes, self.graph.ranks, self.run.steps, self._table.version
+        nodes, ranks, steps, versions = (
+            self.graph.nodes,
+            self.graph.ranks,
+            self.run.steps,
+            self._table.versions,
+        )
         while self._free_slots + self._look_ahead > 0 and not self._halted:
             position = self._pop_startable()
             if position is None:
@@ -149,7 +154,7 @@ class Scheduler:
             self._holding.add(position)
             for name in node.limits:
                 self._free_limits[name] -= 1
-            inputs = tuple(map(version, node.files, ranks[position]))
+            inputs = versions(node.files, ranks[position])
             starts.append(StartStep(position, steps[node.step_id].attempt + 1, inputs))
         return starts
 
@@ -174,7 +179,7 @@ class Scheduler:
             self._backing_off.add(position)
         elif self._backing_off:
             self._backing_off.discard(position)
-        if kind in _ENDS and not keeps_slot:
+        if position in self._holding and kind in _ENDS and not keeps_slot:
             self.release(position)
         return self._settle(position) if kind in _SETTLES else _NOTHING
 

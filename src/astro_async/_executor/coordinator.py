@@ -110,7 +110,7 @@ class Coordinator:
         self._mean_ms = _QUEUED_MS * jobs
         self._stop_seen = scheduler.stop
         # By path: the versions that attempts may be given.
-        self._versions = {
+        self._versions: dict[str | None, FileInput] = {
             file.parquet_path: FileInput.of(file.name, file.parquet_path, file.row_count)
             for file in self._run.files.values()
         }
@@ -235,7 +235,7 @@ class Coordinator:
             if flow.published is not None:
                 self._note_versions(outcome.files)
                 break
-        record = self._scheduler.record(outcome.position)
+        record = self._run.steps[self._steps[outcome.position].step_id]
         event = StepFinished(
             seq=self._run.seq + 1,
             time=self._now,
@@ -248,7 +248,10 @@ class Coordinator:
             files=outcome.files,
             stats=outcome.stats,
         )
-        self._record(event, keeps_slot=keeps_slot)
+        commands = self._scheduler.reduce(event, keeps_slot=keeps_slot)
+        self._batch.append(event)
+        if commands:
+            self._follow(commands)
 
     def _take_gone(self, position: int) -> None:
         self._hung.pop(position, None)
@@ -303,7 +306,7 @@ class Coordinator:
             self._workers.submit(queueable)
 
     def _prepare(self, command: StartStep) -> Attempt:
-        inputs = tuple([None if path is None else self._versions[path] for path in command.inputs])
+        inputs = tuple(map(self._versions.get, command.inputs))
         step = self._steps[command.position]
         event = StepStarted(
             seq=self._run.seq + 1,

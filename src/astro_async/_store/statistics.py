@@ -37,7 +37,12 @@ CREATE TABLE IF NOT EXISTS statistics (
 ) WITHOUT ROWID;
 """
 _WAIT_S: Final = 5.0
-_ROWS_A_STATEMENT: Final = 50
+_INSERT: Final = """
+INSERT OR REPLACE INTO statistics
+SELECT ?1, json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'),
+       json_extract(value, '$[3]'), json_extract(value, '$[4]')
+FROM json_each(?2)
+"""
 
 
 def _connect(path: str) -> sqlite3.Connection:
@@ -84,14 +89,8 @@ def record_run(path: str, run: RunRecord, statistics: Sequence[Statistic], *, di
                     for f in files
                 ],
             )
-            # Many to a statement: for each statement SQLite and the interpreter wait for each other.
-            for start in range(0, len(statistics), _ROWS_A_STATEMENT):
-                chunk = statistics[start : start + _ROWS_A_STATEMENT]
-                values: list[str | float] = []
-                for each in chunk:
-                    values += (run.run_id, *msgspec.structs.astuple(each))
-                places = ",".join(["(?, ?, ?, ?, ?, ?)"] * len(chunk))
-                connection.execute(f"INSERT OR REPLACE INTO statistics VALUES {places}", values)
+            # All in one value: SQLite takes it apart while the interpreter does something else.
+            connection.execute(_INSERT, (run.run_id, msgspec.json.encode(statistics).decode()))
     except sqlite3.Error as error:
         raise StorageError(f"cannot write statistics to {path}: {error}") from error
 
