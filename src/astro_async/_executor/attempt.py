@@ -285,18 +285,24 @@ async def run_attempt_async(attempt: Attempt) -> Outcome:
         that the step brought upon itself is a failure of the step.
     """
     started = perf_counter()
-    timeout_s = math.inf if attempt.step.timeout_s is None else attempt.step.timeout_s
-    with anyio.move_on_after(timeout_s) as timer:
-        try:
-            context = await in_thread(attempt.open) if attempt.is_amended else attempt.open()
-            await attempt.step.fn(context, attempt.files)
-        except BaseException as error:
-            is_cancellation = isinstance(error, anyio.get_cancelled_exc_class())
-            if is_cancellation and anyio.current_effective_deadline() == -math.inf:
-                raise
-            return await _end_async(attempt, error, started)
-    if timer.cancelled_caught:
-        return await _end_async(attempt, TimeoutError(f"timed out after {timeout_s:g} s"), started)
+    timeout_s = attempt.step.timeout_s
+    if timeout_s is None:
+        return await _await_step(attempt, started)
+    with anyio.move_on_after(timeout_s):
+        return await _await_step(attempt, started)
+    return await _end_async(attempt, TimeoutError(f"timed out after {timeout_s:g} s"), started)
+
+
+async def _await_step(attempt: Attempt, started: float) -> Outcome:
+    try:
+        is_slow = attempt.resources.patches and attempt.is_amended
+        context = await in_thread(attempt.open) if is_slow else attempt.open()
+        await attempt.step.fn(context, attempt.files)
+    except BaseException as error:
+        is_cancellation = isinstance(error, anyio.get_cancelled_exc_class())
+        if is_cancellation and anyio.current_effective_deadline() == -math.inf:
+            raise
+        return await _end_async(attempt, error, started)
     return await _end_async(attempt, None, started)
 
 

@@ -16,7 +16,6 @@ from typing import Any, Final
 
 import anyio
 import anyio.to_thread
-from anyio.abc import TaskGroup
 
 from astro_async._core.commands import BlockStep, Command, SkipStep, StartStep
 from astro_async._core.events import (
@@ -39,12 +38,11 @@ from astro_async._executor.attempt import (
     Outcome,
     RunResources,
     run_attempt,
-    run_attempt_async,
 )
 from astro_async._executor.broadcast import Broadcast
 from astro_async._executor.checkpoints import Checkpoints
 from astro_async._executor.clock import format_time
-from astro_async._executor.process import run_attempt_in_process
+from astro_async._executor.hosts import TaskHosts
 from astro_async._executor.stop import StopSwitch
 from astro_async._executor.watchdog import Watchdog
 from astro_async._executor.workers import Outbox, ThreadGone, WorkerThreads
@@ -136,10 +134,11 @@ class Coordinator:
         try:
             async with anyio.create_task_group() as group:
                 self._workers = WorkerThreads(group, self._jobs, run_attempt, self._outbox)  # type: ignore[arg-type]
+                self._hosts = TaskHosts(group, self._outbox, self._watchdog)  # type: ignore[arg-type]
                 group.start_soon(self._checkpoints.serve)
                 group.start_soon(self._checkpoints.serve_statistics)
                 try:
-                    await self._loop(group)
+                    await self._loop()
                 finally:
                     self._workers.stop()
                     self._watchdog.stop()
@@ -150,17 +149,18 @@ class Coordinator:
         if self._storage_error is not None:
             raise self._storage_error
 
-    async def _loop(self, group: TaskGroup) -> None:
-        self._dispatch(group)
+    async def _loop(self) -> None:
+        self._dispatch()
         # A retry that waits for a hung thread is no reason to wait.
         while self._running or self._scheduler.backing_off - self._retry_when_gone:
             await self._wait()
             self._now = format_time(self._clock())
             self._obey_stop()
-            self._fire_timers()
+            if self._timers:
+                self._fire_timers()
             self._take_messages()
             self._take_back()
-            self._dispatch(group)
+            self._dispatch()
 
     async def _wait(self) -> None:
         patience_s = math.inf
@@ -280,15 +280,19 @@ class Coordinator:
 
     # -- requests out --------------------------------------------------------------------------
 
-    def _dispatch(self, group: TaskGroup) -> None:
+    def _dispatch(self) -> None:
         """Start what may start: journal first, hand over second."""
         attempts: list[Attempt] = []
-        while starts := self._scheduler.take_starts():
-            for command in starts:
+        is_complete = False
+        while not is_complete:
+            is_complete = True
+            for command in self._scheduler.take_starts():
                 if type(command) is StartStep:
                     attempts.append(self._prepare(command))
                 elif isinstance(command, SkipStep):
                     self._record(StepSkipped(**self._envelope_of(command.step_id), detail=command.detail))
+                    # Others may start because of it.
+                    is_complete = False
         self._flush()
         if self._storage_error is not None:
             for attempt in attempts:
@@ -301,7 +305,7 @@ class Coordinator:
             if nodes[attempt.position].queueable:
                 queueable.append(attempt)
             else:
-                self._hand_over(group, attempt)
+                self._hand_over(attempt)
         if queueable:
             self._workers.submit(queueable)
 
@@ -321,23 +325,14 @@ class Coordinator:
         is_last = not step.retry.attempts or self._failures.get(command.position, 0) >= step.retry.attempts
         return Attempt(command.position, step, command.attempt, inputs, self._resources, is_last)
 
-    def _hand_over(self, group: TaskGroup, attempt: Attempt) -> None:
+    def _hand_over(self, attempt: Attempt) -> None:
         step = attempt.step
         if self._is_threaded(step):
             if step.timeout_s is not None:
                 self._set_timer(step.timeout_s, lambda: self._time_out(attempt))
             self._workers.submit([attempt])
         else:
-            group.start_soon(self._host, attempt)
-
-    async def _host(self, attempt: Attempt) -> None:
-        with anyio.CancelScope() as scope:
-            attempt.host = scope
-            if attempt.step.engine == "process":
-                outcome = await run_attempt_in_process(attempt)
-            else:
-                outcome = await self._watchdog.watch(attempt.step.step_id, run_attempt_async(attempt))
-            self._outbox.put(outcome)
+            self._hosts.submit(attempt)
 
     def _flush(self) -> None:
         """Append the batch to the journal, and tell it."""
@@ -402,10 +397,10 @@ class Coordinator:
             return False
         attempt.files.close()
         self._running.pop(attempt.position, None)
+        if attempt.begin():
+            # Nobody has come to it yet, and nobody will.
+            return True
         if self._is_threaded(attempt.step):
-            if attempt.begin():
-                # No thread has come to it yet, and none will.
-                return True
             self._hung[attempt.position] = attempt
         if attempt.host is not None:
             attempt.host.cancel()

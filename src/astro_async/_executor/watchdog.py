@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import threading
 import time
 import types
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final, TypeVar
 
 __all__ = ["Watchdog"]
@@ -29,8 +30,21 @@ class Watchdog:
         self._thread: threading.Thread | None = None
 
     @types.coroutine
-    def watch(self, step_id: str, steps: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
-        """Await a coroutine, noting each time it holds the loop."""
+    def watch(
+        self,
+        step_id: str,
+        steps: Coroutine[Any, Any, T],
+        context: contextvars.Context,
+        on_wait: Callable[[], None],
+    ) -> Generator[Any, Any, T]:
+        """Await a coroutine, noting each time it holds the loop.
+
+        Args:
+            step_id: Whose it is, to be named.
+            steps: The coroutine.
+            context: What it runs in.
+            on_wait: Called each time before it waits for something.
+        """
         self._start()
         value: Any = None
         error: BaseException | None = None
@@ -39,14 +53,15 @@ class Watchdog:
             try:
                 if error is not None:
                     pending, error = error, None
-                    awaited = steps.throw(pending)
+                    awaited = context.run(steps.throw, pending)
                 else:
-                    awaited = steps.send(value)
+                    awaited = context.run(steps.send, value)
             except StopIteration as stop:
                 result: T = stop.value
                 return result
             finally:
                 self._entered = None
+            on_wait()
             try:
                 value = yield awaited
             except BaseException as raised:

@@ -39,6 +39,7 @@ class Outbox(Generic[T]):
         self._messages: deque[T] = deque()
         self._is_awake = False
         self._has_news = anyio.Event()
+        self._thread_id = threading.get_ident()
         loop: Any = anyio.lowlevel.current_token().native_token
         # What asyncio and trio call the same thing: to have the loop call a function, from any thread.
         # A pipe of our own would have to be registered with the loop anew for each wait.
@@ -54,6 +55,9 @@ class Outbox(Generic[T]):
         """Wake the reader. From any thread."""
         if not self._is_awake:
             self._is_awake = True
+            if threading.get_ident() == self._thread_id:
+                self._tell()
+                return
             # The loop may have ended: then nobody waits for this any more.
             with contextlib.suppress(RuntimeError):
                 self._call_soon(self._tell)

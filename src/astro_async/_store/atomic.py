@@ -11,7 +11,7 @@ import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from types import TracebackType
 from typing import Final
 
 from astro_async.exceptions import StorageError
@@ -27,21 +27,32 @@ _NO_LINK: Final = frozenset({errno.EMLINK, errno.EXDEV, errno.EPERM, errno.ENOTS
 PUBLISHED_MODE: Final = 0o444
 
 
-@contextlib.contextmanager
-def storage_errors(operation: str, path: str) -> Iterator[None]:
-    """Turn an `OSError` inside the block into a `StorageError` that names the operation and the path.
+class storage_errors:  # noqa: N801 - read as what it does: `with storage_errors("write", path):`
+    """Turns an `OSError` inside the block into a `StorageError` that names the operation and the path.
 
     Raises:
         StorageError: The operating system refused.
     """
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise StorageError(
-            f"cannot {operation} {path}: {reason}. Nothing recorded is lost: "
-            "put this right and give the command again"
-        ) from error
+
+    __slots__ = ("_operation", "_path")
+
+    def __init__(self, operation: str, path: str) -> None:
+        self._operation = operation
+        self._path = path
+
+    def __enter__(self) -> None:
+        """Enter the block."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Translate the error, if it is one of the operating system."""
+        if isinstance(error, OSError):
+            reason = error.strerror or str(error)
+            raise StorageError(
+                f"cannot {self._operation} {self._path}: {reason}. Nothing recorded is lost: "
+                "put this right and give the command again"
+            ) from error
 
 
 class Disk:
