@@ -24,7 +24,7 @@ from astro_async._core.status import StepStatus
 __all__ = ["Statistic", "derive_statistics"]
 
 
-class Statistic(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class Statistic(msgspec.Struct, frozen=True, gc=False):
     """One recorded number.
 
     Attributes:
