@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from astro_async._core.records import IngestedFile, RunRecord, StepRecord
     from astro_async._core.selection import RunSummary
     from astro_async._core.status import RunStatus, StepStatus
-    from astro_async.api import EventStream, RunResult, StopSwitch, ingest, plan, run, stream
+    from astro_async._core.verification import Finding
+    from astro_async.api import EventStream, RunResult, StopSwitch, ingest, plan, run, stream, verify
     from astro_async.context import StepContext
     from astro_async.exceptions import AstroError
     from astro_async.files import AstroFile, AstroFileSpec, StepFiles
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from astro_async.pipeline import ExecutionMode, Pipeline, Retry, StepExecutionMode
     from astro_async.reading import list_runs, read_run
     from astro_async.rules import Expectation, expect
+    from astro_async.verification import Verification
 
 __version__ = "0.1.0"
 
@@ -32,6 +34,7 @@ __all__ = [
     "EventStream",
     "ExecutionMode",
     "Expectation",
+    "Finding",
     "IngestFileSpec",
     "IngestedFile",
     "Pipeline",
@@ -46,6 +49,7 @@ __all__ = [
     "StepRecord",
     "StepStatus",
     "StopSwitch",
+    "Verification",
     "expect",
     "ingest",
     "list_runs",
@@ -54,6 +58,7 @@ __all__ = [
     "read_run",
     "run",
     "stream",
+    "verify",
 ]
 
 _HOME_OF = {
@@ -63,6 +68,7 @@ _HOME_OF = {
     "EventStream": "api",
     "ExecutionMode": "pipeline",
     "Expectation": "rules",
+    "Finding": "_core.verification",
     "IngestFileSpec": "ingest_spec",
     "IngestedFile": "_core.records",
     "Pipeline": "pipeline",
@@ -77,6 +83,7 @@ _HOME_OF = {
     "StepRecord": "_core.records",
     "StepStatus": "_core.status",
     "StopSwitch": "api",
+    "Verification": "verification",
     "expect": "rules",
     "ingest": "api",
     "list_runs": "reading",
@@ -85,6 +92,7 @@ _HOME_OF = {
     "read_run": "reading",
     "run": "api",
     "stream": "api",
+    "verify": "api",
 }
 
 

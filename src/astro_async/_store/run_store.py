@@ -190,7 +190,7 @@ class RunStore:
         return Checkpoint(manifest, statistics)
 
     def write_checkpoint(self, checkpoint: Checkpoint | None) -> None:
-        """Sync files, directories and journal, in this order, then write manifest and statistics. Blocks.
+        """Sync files, directories and journal, in this order, then write statistics and manifest. Blocks.
 
         Raises:
             StorageError: The disk refuses.
@@ -199,8 +199,9 @@ class RunStore:
             return
         with self._writing:
             self._sync_pending()
+            # First the numbers: what the manifest contains, nobody derives them from again.
+            self._record_statistics(checkpoint.statistics)
             self.disk.write_file(layout.manifest_path(self.directory), dump_manifest(checkpoint.manifest))
-        self._record_statistics(checkpoint.statistics)
 
     def _record_statistics(self, statistics: Sequence[Statistic]) -> None:
         self.log.write_statistics(self.record.run_id, statistics)
