@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from astro_async._core.records import IngestedFile, RunRecord, StepRecord
     from astro_async._core.selection import RunSummary
     from astro_async._core.status import RunStatus, StepStatus
-    from astro_async._core.verification import Finding
+    from astro_async._core.verification import Finding, Verification
     from astro_async.api import EventStream, RunResult, StopSwitch, ingest, plan, run, stream, verify
     from astro_async.context import StepContext
     from astro_async.exceptions import AstroError
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from astro_async.pipeline import ExecutionMode, Pipeline, Retry, StepExecutionMode
     from astro_async.reading import list_runs, read_run
     from astro_async.rules import Expectation, expect
-    from astro_async.verification import Verification
 
 __version__ = "0.1.0"
 
@@ -83,7 +82,7 @@ _HOME_OF = {
     "StepRecord": "_core.records",
     "StepStatus": "_core.status",
     "StopSwitch": "api",
-    "Verification": "verification",
+    "Verification": "_core.verification",
     "expect": "rules",
     "ingest": "api",
     "list_runs": "reading",

@@ -20,6 +20,7 @@ from astro_async._core.names import RunId, check_run_id
 from astro_async._core.records import RunRecord
 from astro_async._core.selection import RunSummary
 from astro_async._core.status import RunStatus
+from astro_async._core.verification import Verification
 from astro_async._executor.broadcast import Broadcast, Subscriber
 from astro_async._executor.clock import format_time, utc_now
 from astro_async._executor.ingest import ingest_source
@@ -33,7 +34,7 @@ from astro_async._threads import in_thread
 from astro_async.exceptions import RunNotFoundError, RunRefusedError
 from astro_async.pipeline import Pipeline
 from astro_async.reading import LATEST, FoundRun, exit_code_of, find_run, read_run
-from astro_async.verification import Verification, verify_run
+from astro_async.verification import verify_run
 
 __all__ = [
     "EventStream",

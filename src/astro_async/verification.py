@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from astro_async._core.names import RunId
 from astro_async._core.records import RunRecord
@@ -16,7 +15,7 @@ from astro_async._core.verification import (
     ExpectedFile,
     Finding,
     FindingKind,
-    RowDifference,
+    Verification,
     derive_differences,
     derive_files,
     derive_record_findings,
@@ -28,52 +27,16 @@ from astro_async._store.inspection import (
     has_moved_on,
     inspect_file,
     inspect_folders,
+    inspect_parts,
     inspect_records,
     inspect_statistics,
 )
 from astro_async.exceptions import StorageError
 
-__all__ = ["Finding", "RowDifference", "Verification", "verify_run"]
+__all__ = ["verify_run"]
 
 # A run that goes on may remove what an earlier reading of its journal named.
 _READINGS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """What was found.
-
-    Attributes:
-        run_id: The run.
-        status: How it stands; None where its records cannot be read.
-        is_live: Whether it goes on: then this is how it stood when its journal was read.
-        findings: Faults and notes; faults come first.
-        differences: Rows that free-form steps added or removed.
-        files: How many files were looked at.
-        rows: How many rows were read.
-        size_bytes: How many bytes the files have.
-        repairs: What was put right, in words.
-    """
-
-    run_id: str
-    status: RunStatus | None
-    is_live: bool
-    findings: tuple[Finding, ...]
-    differences: tuple[RowDifference, ...] = ()
-    files: int = 0
-    rows: int = 0
-    size_bytes: int = 0
-    repairs: tuple[str, ...] = ()
-
-    @property
-    def faults(self) -> tuple[Finding, ...]:
-        """What is wrong."""
-        return tuple(each for each in self.findings if each.is_fault)
-
-    @property
-    def notes(self) -> tuple[Finding, ...]:
-        """What is worth knowing and not wrong."""
-        return tuple(each for each in self.findings if not each.is_fault)
 
 
 def verify_run(pipeline_dir: str, run_id: RunId, *, repairs: Sequence[str] = ()) -> Verification:
@@ -113,6 +76,7 @@ def _look(pipeline_dir: str, directory: str, records: Records, files: _FileCheck
     if records.run is None:
         return
     yield from derive_record_findings(records.run)
+    yield from inspect_parts(records.run)
     yield from files.check(records.run)
     # While a run goes on, links and statistics are late, and what no record names yet is no litter.
     if records.is_sound and not records.is_live:

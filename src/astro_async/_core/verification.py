@@ -6,19 +6,21 @@ Pure: whoever looks at the disk compares it with what is derived here.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
 
 from astro_async._core.events import FileFlow
 from astro_async._core.records import RunRecord, StepRecord
-from astro_async._core.status import StepStatus
+from astro_async._core.status import RunStatus, StepStatus
 
 __all__ = [
     "ExpectedFile",
     "Finding",
     "FindingKind",
     "RowDifference",
+    "Verification",
     "derive_differences",
     "derive_files",
     "derive_record_findings",
@@ -37,6 +39,7 @@ class FindingKind(StrEnum):
     UNREADABLE = "unreadable"
     ROWS = "rows"
     SCHEMA = "schema"
+    PARTS = "parts"
     CONSERVATION = "conservation"
     STATISTICS = "statistics"
     LINK = "link"
@@ -113,6 +116,43 @@ class RowDifference(msgspec.Struct, frozen=True):
     rows_quarantined: int
     rows_discarded: int
     unexplained: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What was found.
+
+    Attributes:
+        run_id: The run.
+        status: How it stands; None where its records cannot be read.
+        is_live: Whether it goes on: then this is how it stood when its journal was read.
+        findings: Faults and notes; faults come first.
+        differences: Rows that free-form steps added or removed.
+        files: How many files were looked at.
+        rows: How many rows were read.
+        size_bytes: How many bytes the files have.
+        repairs: What was put right, in words.
+    """
+
+    run_id: str
+    status: RunStatus | None
+    is_live: bool
+    findings: tuple[Finding, ...]
+    differences: tuple[RowDifference, ...] = ()
+    files: int = 0
+    rows: int = 0
+    size_bytes: int = 0
+    repairs: tuple[str, ...] = ()
+
+    @property
+    def faults(self) -> tuple[Finding, ...]:
+        """What is wrong."""
+        return tuple(each for each in self.findings if each.is_fault)
+
+    @property
+    def notes(self) -> tuple[Finding, ...]:
+        """What is worth knowing and not wrong."""
+        return tuple(each for each in self.findings if not each.is_fault)
 
 
 def derive_files(run: RunRecord) -> dict[str, ExpectedFile]:

@@ -135,8 +135,9 @@ async def _ingest(
     written: dict[str, WrittenFrame] = {}
     try:
         await _convert_all(specs, matched, store, written)
-        events = _first_events(
-            pipeline, matched, written, source, params, store, created.date().isoformat(), services
+        run_date = created.date().isoformat()
+        events = await in_thread(
+            _first_events, pipeline, matched, written, source, params, store, run_date, services
         )
         run = await in_thread(store.publish, events)
     except BaseException:

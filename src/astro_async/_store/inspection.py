@@ -32,6 +32,7 @@ __all__ = [
     "has_moved_on",
     "inspect_file",
     "inspect_folders",
+    "inspect_parts",
     "inspect_records",
     "inspect_statistics",
     "scan_links",
@@ -112,7 +113,11 @@ def _compare(
         records.run = reading.record
         records.findings.append(_journal_fault(directory, error))
         return
-    if manifest is not None and true != manifest:
+    if manifest is None and records.run is not None:
+        records.true_manifest = snapshot_record(
+            records.run, journal_bytes=reading.journal_bytes, journal_crc32=reading.journal_crc32
+        )
+    elif manifest is not None and true != manifest:
         records.true_manifest = true
         records.findings.append(_manifest_fault(_describe_difference(manifest, true)))
     records.is_behind = reading.durable_bytes != reading.journal_bytes
@@ -245,6 +250,19 @@ def has_moved_on(directory: str, records: Records) -> bool:
         return False
     is_locked_now = is_locked(layout.lock_path(directory))
     return records.is_live or is_locked_now or size_bytes != records.journal_bytes
+
+
+def inspect_parts(run: RunRecord) -> Iterator[Finding]:
+    """Yield where the quarantine parts of a step and file are not numbered 1, 2, … without gaps."""
+    for step_id, record in run.steps.items():
+        for flow in record.files:
+            for number, part in enumerate(flow.parts, start=1):
+                path = layout.part_path(step_id, flow.name, number)
+                if part.path != path:
+                    message = f"part {number:,} of step {step_id!r} is {part.path}, and not {path}"
+                    advice = f"`astro run {run.run_id} --rerun {step_id}` makes them anew"
+                    yield Finding(FindingKind.PARTS, True, message, part.path, step_id, advice)
+                    break
 
 
 # -- links, litter, statistics --------------------------------------------------------------------

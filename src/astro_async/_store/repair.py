@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 
+from astro_async._core.lineage import named_by
 from astro_async._core.manifest import dump_manifest
 from astro_async._core.names import RunId
 from astro_async._core.records import RunRecord
@@ -49,7 +50,11 @@ def repair_run(pipeline_dir: str, run_id: RunId, *, disk: Disk, now: str) -> lis
             return []
         done: list[str] = []
         if records.true_manifest is not None:
-            # Before all else: the store goes by it.
+            # Before all else: the store goes by it. What it vouches for is durable first.
+            for path in sorted(named_by(records.run)):
+                if os.path.isfile(f"{directory}/{path}"):
+                    disk.sync(f"{directory}/{path}")
+            disk.sync(layout.events_path(directory))
             disk.write_file(layout.manifest_path(directory), dump_manifest(records.true_manifest))
             done.append(f"{layout.MANIFEST} was written anew from the journal")
         # The store clears up when it opens, if a process has died: so look first.
@@ -75,7 +80,7 @@ def _repair_store(
         done += _remake_links(store, links)
         if is_behind:
             store.write_checkpoint(store.take_checkpoint())
-        store.finish()
+        disk.remove_directory(f"{directory}/staging")
     finally:
         store.close()
     return done

@@ -13,10 +13,9 @@ from astro_async._core.manifest import snapshot_record
 from astro_async._core.names import RunId
 from astro_async._core.records import RunRecord, StepRecord
 from astro_async._core.selection import RunSummary
-from astro_async._core.verification import Finding
+from astro_async._core.verification import Finding, Verification
 from astro_async._frames.columns import REASON_COLUMN
 from astro_async.cli.render_quarantine import QuarantinedRows
-from astro_async.verification import Verification
 
 __all__ = [
     "SCHEMA_VERSION",

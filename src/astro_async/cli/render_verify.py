@@ -8,9 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from astro_async._core.verification import Finding, FindingKind
+from astro_async._core.verification import Finding, FindingKind, RowDifference, Verification
 from astro_async.cli.wording import describe_count, describe_size, safe, status_text
-from astro_async.verification import RowDifference, Verification
 
 __all__ = ["render_verification"]
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from astro_async._core.verification import Verification
 from astro_async._store.catalogue import list_run_ids
 from astro_async.api import verify
 from astro_async.cli.documents import verify_document
@@ -23,7 +24,6 @@ from astro_async.cli.output import open_screen, print_document
 from astro_async.cli.render_verify import render_verification
 from astro_async.exceptions import AstroError
 from astro_async.reading import LATEST
-from astro_async.verification import Verification
 
 __all__ = ["command"]
 
