@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from astro_async._core.names import RunId
 from astro_async._core.records import RunRecord
@@ -36,7 +37,7 @@ from astro_async.exceptions import StorageError
 __all__ = ["verify_run"]
 
 # A run that goes on may remove what an earlier reading of its journal named.
-_READINGS = 3
+_READINGS: Final = 3
 
 
 def verify_run(pipeline_dir: str, run_id: RunId, *, repairs: Sequence[str] = ()) -> Verification:

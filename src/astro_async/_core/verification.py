@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -26,7 +27,7 @@ __all__ = [
     "derive_record_findings",
 ]
 
-_PUBLISHED = frozenset({StepStatus.COMPLETE, StepStatus.QUARANTINED})
+_PUBLISHED: Final = frozenset({StepStatus.COMPLETE, StepStatus.QUARANTINED})
 
 
 class FindingKind(StrEnum):

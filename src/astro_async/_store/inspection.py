@@ -222,7 +222,7 @@ def inspect_file(directory: str, expected: ExpectedFile) -> tuple[FindingKind, s
             sizes = f"{found.st_size:,} bytes instead of {expected.size_bytes:,}"
             return FindingKind.CHANGED, f"{how}: it has {sizes}"
         if expected.tail_crc32 is not None and read_tail_crc32(path) != expected.tail_crc32:
-            how = "was overwritten" if _is_parquet(path) else "is damaged"
+            how = "was overwritten, or has decayed" if _is_parquet(path) else "is damaged"
             return FindingKind.CHANGED, f"{how}: its content is not what was published"
     except FileNotFoundError:
         return FindingKind.MISSING, "is missing"

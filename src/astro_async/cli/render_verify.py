@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -13,8 +14,8 @@ from astro_async.cli.wording import describe_count, describe_size, safe, status_
 
 __all__ = ["render_verification"]
 
-_MOST_OF_A_KIND = 20
-_MOST_DIFFERENCES = 20
+_MOST_OF_A_KIND: Final = 10
+_MOST_DIFFERENCES: Final = 20
 
 
 def render_verification(found: Verification) -> RenderableType:
@@ -74,6 +75,7 @@ def _render_grid(label: tuple[str, str], lines: Sequence[tuple[str, str | None]]
 def _render_differences(differences: Sequence[RowDifference]) -> list[RenderableType]:
     parts: list[RenderableType] = [Text("  free-form steps may add and remove rows; these did:")]
     grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(min_width=2)
     grid.add_column(overflow="fold")
     grid.add_column(overflow="fold")
     for each in differences[:_MOST_DIFFERENCES]:
@@ -81,7 +83,7 @@ def _render_differences(differences: Sequence[RowDifference]) -> list[Renderable
         for rows, word in ((each.rows_quarantined, "quarantined"), (each.rows_discarded, "discarded")):
             counts += f", {rows:,} {word}" if rows else ""
         gone = f"{abs(each.unexplained):,} {'fewer' if each.unexplained > 0 else 'more'}"
-        grid.add_row(f"    {safe(each.step_id)} on {safe(each.file)}", f"{counts}: {gone}")
+        grid.add_row("", f"{safe(each.step_id)} on {safe(each.file)}", f"{counts}: {gone}")
     if len(differences) > _MOST_DIFFERENCES:
-        grid.add_row("", f"{len(differences) - _MOST_DIFFERENCES:,} more (--json has all)")
+        grid.add_row("", "", f"{len(differences) - _MOST_DIFFERENCES:,} more (--json has all)")
     return [*parts, grid]

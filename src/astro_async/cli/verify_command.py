@@ -38,7 +38,7 @@ command = make_command()
 def verify_runs(
     run: Annotated[
         str | None,
-        typer.Argument(metavar="[RUN]", help="A run id, or 'latest'; default: latest.", show_default=False),
+        typer.Argument(metavar="RUN", help="A run id, or 'latest'; default: latest.", show_default=False),
     ] = None,
     pipeline_dir: PipelineDirOption = ".",
     every: Annotated[bool, typer.Option("--all", help="Verify all runs.", show_default=False)] = False,
