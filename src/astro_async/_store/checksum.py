@@ -1,7 +1,7 @@
 """The checksum that tells a published file from one that was written over or has decayed.
 
-Of the last bytes only, so that its cost is bounded: about a hundredth of writing the file, and at most
-some twenty milliseconds. That is every byte of most files. The end of a larger Parquet file is its footer,
+Of the last bytes only, so that its cost is bounded: about a hundredth of writing the file, up to that of
+16 MiB. That is every byte of most files. The end of a larger Parquet file is its footer,
 with the sizes and statistics of all column chunks, and the pages before it: another content has another end.
 """
 
