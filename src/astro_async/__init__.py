@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from astro_async._core.records import IngestedFile, RunRecord, StepRecord
     from astro_async._core.selection import RunSummary
     from astro_async._core.status import RunStatus, StepStatus
-    from astro_async.api import EventStream, RunResult, StopSwitch, ingest, plan, run, stream
+    from astro_async._core.verification import Finding, Verification
+    from astro_async.api import EventStream, RunResult, StopSwitch, ingest, plan, run, stream, verify
     from astro_async.context import StepContext
     from astro_async.exceptions import AstroError
     from astro_async.files import AstroFile, AstroFileSpec, StepFiles
@@ -32,6 +33,7 @@ __all__ = [
     "EventStream",
     "ExecutionMode",
     "Expectation",
+    "Finding",
     "IngestFileSpec",
     "IngestedFile",
     "Pipeline",
@@ -46,6 +48,7 @@ __all__ = [
     "StepRecord",
     "StepStatus",
     "StopSwitch",
+    "Verification",
     "expect",
     "ingest",
     "list_runs",
@@ -54,6 +57,7 @@ __all__ = [
     "read_run",
     "run",
     "stream",
+    "verify",
 ]
 
 _HOME_OF = {
@@ -63,6 +67,7 @@ _HOME_OF = {
     "EventStream": "api",
     "ExecutionMode": "pipeline",
     "Expectation": "rules",
+    "Finding": "_core.verification",
     "IngestFileSpec": "ingest_spec",
     "IngestedFile": "_core.records",
     "Pipeline": "pipeline",
@@ -77,6 +82,7 @@ _HOME_OF = {
     "StepRecord": "_core.records",
     "StepStatus": "_core.status",
     "StopSwitch": "api",
+    "Verification": "_core.verification",
     "expect": "rules",
     "ingest": "api",
     "list_runs": "reading",
@@ -85,6 +91,7 @@ _HOME_OF = {
     "read_run": "reading",
     "run": "api",
     "stream": "api",
+    "verify": "api",
 }
 
 

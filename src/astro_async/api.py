@@ -16,18 +16,25 @@ import anyio
 
 from astro_async._core.events import Event
 from astro_async._core.lineage import Plan, droppable_versions, plan_run
-from astro_async._core.names import check_run_id
+from astro_async._core.names import RunId, check_run_id
 from astro_async._core.records import RunRecord
 from astro_async._core.selection import RunSummary
 from astro_async._core.status import RunStatus
+from astro_async._core.verification import Verification
 from astro_async._executor.broadcast import Broadcast, Subscriber
+from astro_async._executor.clock import format_time, utc_now
 from astro_async._executor.ingest import ingest_source
 from astro_async._executor.invocation import Invoker, RunOptions, Services
 from astro_async._executor.stop import StopSwitch
+from astro_async._store.atomic import Disk
+from astro_async._store.catalogue import list_run_ids
+from astro_async._store.layout import run_directory
+from astro_async._store.repair import repair_run
 from astro_async._threads import in_thread
-from astro_async.exceptions import RunRefusedError
+from astro_async.exceptions import RunNotFoundError, RunRefusedError
 from astro_async.pipeline import Pipeline
 from astro_async.reading import LATEST, FoundRun, exit_code_of, find_run, read_run
+from astro_async.verification import verify_run
 
 __all__ = [
     "EventStream",
@@ -37,6 +44,7 @@ __all__ = [
     "plan",
     "run",
     "stream",
+    "verify",
 ]
 
 PathLike = str | os.PathLike[str]
@@ -310,6 +318,44 @@ def plan(
     """
     record = read_run(pipeline_dir, run_id)
     return record, plan_run(pipeline.graph(record.files), record, rerun=rerun)
+
+
+def verify(pipeline_dir: PathLike = ".", run_id: str = LATEST, *, repair: bool = False) -> Verification:
+    """Look whether records, files, rows, links and statistics of a run agree. Blocks: it reads every file.
+
+    Takes no lock and changes nothing, so a run may go on meanwhile; `repair` takes the lock, and makes anew
+    what is derived from the journal.
+
+    Args:
+        pipeline_dir: Where runs are kept, under `.working/`.
+        run_id: An id, or `"latest"` for the newest run.
+        repair: First put right what can be: manifest, statistics, links, litter.
+
+    Raises:
+        InvalidNameError: It is no run id.
+        RunNotFoundError: There is no such run.
+        RunLockedError: To be repaired, but another process is on the run.
+        StorageError: The disk refuses.
+    """
+    directory = os.path.abspath(os.fspath(pipeline_dir))
+    found = _find_to_verify(directory, run_id)
+    repairs: list[str] = []
+    if repair:
+        repairs = repair_run(directory, found, disk=Disk(), now=format_time(utc_now()))
+    return verify_run(directory, found, repairs=repairs)
+
+
+def _find_to_verify(directory: str, run_id: str) -> RunId:
+    if run_id != LATEST:
+        return check_run_id(run_id)
+    try:
+        return read_run(directory, LATEST).run_id
+    except RunNotFoundError:
+        # None can be read: all the more reason to look at one.
+        folders = {each: run_directory(directory, each) for each in list_run_ids(directory)}
+        if not folders:
+            raise
+        return max(folders, key=lambda each: os.path.getmtime(folders[each]))
 
 
 def _run_logger() -> logging.Logger:

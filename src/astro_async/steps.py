@@ -34,6 +34,7 @@ class CheckStep:
         for file in _delivered(files):
             good, bad_rows = ctx.quarantine.split_staged(file, file.scan(), self.expectations, is_input=True)
             _settle(file, good, set_aside=bad_rows)
+            file.output.conserves_rows = True
 
 
 class FilterStep:

@@ -34,11 +34,13 @@ from astro_async._core.names import RunId
 from astro_async._core.records import RunRecord, fold, start_record
 from astro_async._core.selection import RunSummary
 from astro_async._core.status import RunStatus, StepStatus
+from astro_async._core.verification import Finding, FindingKind, RowDifference, Verification
 from astro_async.cli.progress import RunProgress
 from astro_async.cli.render_dashboard import choose_rows, render_dashboard
 from astro_async.cli.render_plain import PlainLines, verdict_lines
 from astro_async.cli.render_quarantine import QuarantinedRows, render_quarantine, render_rows
 from astro_async.cli.render_runs import describe_waiting, render_list, render_run
+from astro_async.cli.render_verify import render_verification
 
 SCREENS = Path(__file__).parent / "screens"
 START = datetime(2026, 11, 29, 23, 47, tzinfo=UTC)
@@ -290,6 +292,30 @@ def test_quarantined_rows(width: int, columns: int) -> None:
     values = [(7, "", 1.5, None, *range(columns - 4)), (12, HOSTILE, None, "2026-11-29", *range(columns - 4))]
     rows = QuarantinedRows("validate", "orders", names, values, ["too long", "too long"], 40)
     compare(f"rows-{columns}", draw(render_rows(rows, width), width), width)
+
+
+@WIDTHS
+def test_verify(width: int) -> None:
+    advice = "`astro run k3x9a --rerun validate` makes it anew"
+    path = "versions/orders/validate.1.parquet"
+    overwritten = "was overwritten: it has 1,200 bytes instead of 80,000,000; it was given to 'enrich'"
+    findings = [
+        Finding(FindingKind.CHANGED, True, f"{path} {overwritten}", path, "validate", advice),
+        Finding(FindingKind.MISSING, True, f"{HOSTILE} is missing", HOSTILE),
+        *[Finding(FindingKind.LITTER, False, f"{number} is named by no record") for number in range(25)],
+    ]
+    differences = (
+        RowDifference("dedupe", "orders", 2_000_000, 1_999_000, 40, 1, 959),
+        RowDifference("explode", HOSTILE, 10, 12, 0, 0, -2),
+    )
+    repairs = ("the statistics of the run were rebuilt from the journal",)
+    status = RunStatus.QUARANTINED
+    found = Verification("k3x9a", status, False, tuple(findings), differences, 9, 7, 3_400_000, repairs)
+    compare("verify", draw(render_verification(found), width), width)
+    sound = Verification("k3x9a", RunStatus.RUNNING, True, (), files=1, rows=1, size_bytes=10)
+    assert draw(render_verification(sound), width) == (
+        "run k3x9a  running  sound\n  1 file, 1 row, 10 B read, as the journal stood\n"
+    )
 
 
 def test_plain_lines() -> None:

@@ -6,6 +6,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from astro_async._core.events import (
     AnyEvent,
     FileFlow,
@@ -326,3 +328,55 @@ def test_the_golden_manifest_is_written_byte_for_byte() -> None:
         == MANIFEST
     )
     assert dump_manifest(parse_manifest(MANIFEST)) == MANIFEST
+
+
+# Later than the golden files, and optional: journals with and without are of the same schema version.
+CHECKED = (
+    b'{"kind":"step_finished","seq":9,"time":"2026-01-02T03:04:05Z","run_id":"abc12","step_id":"check",'
+    b'"attempt":1,"status":"quarantined","duration_ms":1.5,"files":[{"name":"scores",'
+    b'"read":"ingested/scores.parquet","rows_in":3,"rows_out":2,"rows_quarantined":1,"published":'
+    b'{"path":"versions/scores/check.1.parquet","rows":2,"columns":4,"size_bytes":900,"tail_crc32":4294967295},'
+    b'"parts":[{"path":"quarantine/check/scores.part-00001.parquet","rows":1,"size_bytes":400,'
+    b'"tail_crc32":17}],"saved":[{"name":"processed/a.parquet",'
+    b'"path":"versions/scores/check.1.1.parquet","size_bytes":640,"tail_crc32":0}],'
+    b'"reasons":{"negative score":1},"conserves_rows":true}]}'
+)
+
+
+def test_checksums_and_the_mark_of_a_check() -> None:
+    event = parse_event(CHECKED)
+    assert event == StepFinished(
+        seq=9,
+        time="2026-01-02T03:04:05Z",
+        run_id="abc12",
+        step_id="check",
+        attempt=1,
+        status=StepStatus.QUARANTINED,
+        duration_ms=1.5,
+        files=(
+            FileFlow(
+                "scores",
+                "ingested/scores.parquet",
+                3,
+                2,
+                1,
+                VersionWritten("versions/scores/check.1.parquet", 2, 4, 900, 4294967295),
+                parts=(PartWritten("quarantine/check/scores.part-00001.parquet", 1, 400, None, 17),),
+                saved=(SavedFile("processed/a.parquet", "versions/scores/check.1.1.parquet", 640, 0),),
+                reasons={"negative score": 1},
+                conserves_rows=True,
+            ),
+        ),
+    )
+    assert dump_event(event) == CHECKED
+
+
+def test_the_manifest_keeps_the_checksum_of_an_ingested_file() -> None:
+    manifest = parse_manifest(MANIFEST)
+    record = restore_record(manifest)
+    file = record.files["scores"]
+    assert file.tail_crc32 is None
+    record.files["scores"] = msgspec.structs.replace(file, tail_crc32=17)
+    checked = snapshot_record(record, journal_bytes=manifest.journal_bytes)
+    assert restore_record(parse_manifest(dump_manifest(checked))) == record
+    assert dump_manifest(checked).count(b'"tail_crc32":17') == 1

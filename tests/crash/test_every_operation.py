@@ -13,7 +13,7 @@ import anyio
 import polars as pl
 import pytest
 
-from astro_async import AstroFileSpec, IngestFileSpec, Pipeline, expect, ingest, read_run, run
+from astro_async import AstroFileSpec, IngestFileSpec, Pipeline, expect, ingest, read_run, run, verify
 from astro_async._core.lineage import active_versions
 from astro_async._core.records import RunRecord
 from astro_async._executor.invocation import Services
@@ -162,6 +162,7 @@ def read_state(directory: Path, run_id: str) -> dict[str, object]:
     on_disk = {str(path.relative_to(root)) for each in owned for path in Path(root, each).rglob("*.*")}
     assert on_disk <= named, "nothing is left that no record names"
     assert not Path(root, "staging").exists()
+    assert verify(directory, run_id).findings == ()
     return state
 
 

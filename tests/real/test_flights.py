@@ -110,3 +110,7 @@ async def test_flights_are_conserved_by_number(source: Path, tmp_path: Path) -> 
     assert final["temp"].is_not_null().sum() > 330_000
     processed = tmp_path / ".working" / run.run_id / "processed" / "flights.parquet"
     assert pl.read_parquet(processed).equals(final)
+
+    found = astro_async.verify(tmp_path, run.run_id)
+    assert (found.findings, found.differences) == ((), ())
+    assert found.rows >= 3 * FLIGHTS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import zlib
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,7 @@ def test_a_version_gets_its_final_name_and_its_input_a_snapshot(bench: Bench, fo
     output = bench.output()
     output.version = bench.staged(b"version")
     (published,) = bench.publisher.publish("a", 3, [output])
-    version = VersionWritten("versions/f/a.3.parquet", 5, 2, 7)
+    version = VersionWritten("versions/f/a.3.parquet", 5, 2, 7, zlib.crc32(b"version"))
     assert published == FileFlow("f", F, 10, 5, 0, version)
     assert tree(folder) == {
         "ingested/f.parquet": b"ingested f",
@@ -102,8 +103,14 @@ def test_parts_are_numbered_and_have_their_positions_beside_them(bench: Bench, f
     ]
     (published,) = bench.publisher.publish("a", 1, [output])
     assert published.parts == (
-        PartWritten("quarantine/a/f.part-00001.parquet", 2, 8, "quarantine/a/f.part-00001.rows"),
-        PartWritten("quarantine/a/f.part-00002.parquet", 1, 9, None),
+        PartWritten(
+            "quarantine/a/f.part-00001.parquet",
+            2,
+            8,
+            "quarantine/a/f.part-00001.rows",
+            zlib.crc32(b"part one"),
+        ),
+        PartWritten("quarantine/a/f.part-00002.parquet", 1, 9, None, zlib.crc32(b"part two!")),
     )
     assert published.rows_quarantined == 3
     assert tree(folder / "quarantine") == {
@@ -132,7 +139,7 @@ class HollowDisk(Disk):
 def test_numbers_have_five_digits_and_then_more(folder: Path) -> None:
     bench = Bench(folder, HollowDisk())
     output = bench.output()
-    output.parts = [StagedPart(StagedFile("staged", 1, 2, 3), None)] * 100_001
+    output.parts = [StagedPart(bench.staged(b"one of many"), None)] * 100_001
     (published,) = bench.publisher.publish("a", 1, [output])
     paths = [part.path for part in published.parts]
     assert paths[0] == "quarantine/a/f.part-00001.parquet"
@@ -157,7 +164,7 @@ def test_a_saved_name_links_to_the_version_or_to_a_file_of_its_own(bench: Bench,
     (published,) = bench.publisher.publish("a", 2, [output])
     assert published.saved == (
         SavedFile("processed/last.parquet", "versions/f/a.2.parquet", 7),
-        SavedFile("processed/q1/copy", "versions/f/a.2.2.parquet", 4),
+        SavedFile("processed/q1/copy", "versions/f/a.2.2.parquet", 4, zlib.crc32(b"copy")),
     )
     assert tree(folder / "processed") == {"last.parquet": b"version", "q1/copy": b"copy"}
     assert os.path.samefile(folder / "processed/last.parquet", folder / "versions/f/a.2.parquet")

@@ -52,12 +52,14 @@ class VersionWritten(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         rows: Number of rows.
         columns: Number of columns.
         size_bytes: Size of the file.
+        tail_crc32: Checksum of its last bytes as published; None where nobody took it.
     """
 
     path: str
     rows: int
     columns: int
     size_bytes: int
+    tail_crc32: int | None = None
 
 
 class PartWritten(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -68,12 +70,14 @@ class PartWritten(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         rows: Number of rows.
         size_bytes: Size of the file.
         positions: Path of the sidecar with the rows' positions in the snapshot, where known.
+        tail_crc32: As in `VersionWritten`.
     """
 
     path: str
     rows: int
     size_bytes: int
     positions: str | None = None
+    tail_crc32: int | None = None
 
 
 class SavedFile(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -83,11 +87,13 @@ class SavedFile(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         name: Relative to the run directory.
         path: The version file, relative to the run directory.
         size_bytes: Size of the file.
+        tail_crc32: As in `VersionWritten`; None where the file is the version, which has its own.
     """
 
     name: str
     path: str
     size_bytes: int
+    tail_crc32: int | None = None
 
 
 class FileFlow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -108,6 +114,7 @@ class FileFlow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         filtered: The file that keeps them, if there are any, relative to the run directory.
         saved: Names given with `save_to`.
         reasons: For each reason (a rule, or the words of the author) the number of rows it applies to.
+        conserves_rows: The step is a check: each row that came in went out, or is quarantined or discarded.
     """
 
     name: str
@@ -122,6 +129,7 @@ class FileFlow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     filtered: str | None = None
     saved: tuple[SavedFile, ...] = ()
     reasons: dict[str, int] = {}
+    conserves_rows: bool = False
 
 
 class StatRecorded(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -37,7 +37,7 @@ from astro_async.exceptions import IllegalTransitionError, JournalError
 __all__ = ["IngestedFile", "Patch", "RunRecord", "StepRecord", "fold", "start_record", "written_paths"]
 
 
-class IngestedFile(msgspec.Struct, frozen=True):
+class IngestedFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """One ingested source.
 
     Attributes:
@@ -48,6 +48,7 @@ class IngestedFile(msgspec.Struct, frozen=True):
         column_count: Columns of the ingested version.
         source_size_bytes: Size of the source.
         size_bytes: Size of the ingested version.
+        tail_crc32: As in `VersionWritten`.
     """
 
     name: str
@@ -57,6 +58,7 @@ class IngestedFile(msgspec.Struct, frozen=True):
     column_count: int
     source_size_bytes: int
     size_bytes: int
+    tail_crc32: int | None = None
 
 
 class StepRecord(msgspec.Struct, frozen=True, gc=False):
@@ -341,4 +343,5 @@ def _ingested(event: FileIngested) -> IngestedFile:
         column_count=version.columns,
         source_size_bytes=event.source_size_bytes,
         size_bytes=version.size_bytes,
+        tail_crc32=version.tail_crc32,
     )

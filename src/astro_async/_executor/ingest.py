@@ -23,6 +23,7 @@ from astro_async._frames.columns import refuse_reserved
 from astro_async._frames.csv_convert import convert_csv
 from astro_async._frames.parquet import WrittenFrame, write_frame
 from astro_async._store.catalogue import load_summaries
+from astro_async._store.checksum import read_tail_crc32
 from astro_async._store.ingest_store import IngestStore, hold_ingest_gate
 from astro_async._store.layout import ingested_path
 from astro_async._threads import in_thread
@@ -134,8 +135,9 @@ async def _ingest(
     written: dict[str, WrittenFrame] = {}
     try:
         await _convert_all(specs, matched, store, written)
-        events = _first_events(
-            pipeline, matched, written, source, params, store, created.date().isoformat(), services
+        run_date = created.date().isoformat()
+        events = await in_thread(
+            _first_events, pipeline, matched, written, source, params, store, run_date, services
         )
         run = await in_thread(store.publish, events)
     except BaseException:
@@ -237,7 +239,13 @@ def _first_events(
                 name=name,
                 source_path=os.fsencode(path).decode("utf-8", "backslashreplace"),
                 source_size_bytes=os.stat(path).st_size,
-                version=VersionWritten(ingested_path(name), frame.rows, frame.columns, frame.size_bytes),
+                version=VersionWritten(
+                    ingested_path(name),
+                    frame.rows,
+                    frame.columns,
+                    frame.size_bytes,
+                    read_tail_crc32(f"{store.directory}/{ingested_path(name)}"),
+                ),
             )
         )
     events.append(RunIngested(seq=len(events) + 1, time=now, run_id=store.run_id))

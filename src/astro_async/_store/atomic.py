@@ -206,6 +206,12 @@ class Disk:
             os.rename(path, name)
         self.sync(os.path.dirname(name))
 
+    def set_aside(self, path: str) -> None:
+        """Give a file that cannot be used the name `….damaged`, so that another can take its place."""
+        self.before("rename", path)
+        with storage_errors("rename", path):
+            os.replace(path, f"{path}.damaged")
+
     def make_readonly(self, path: str) -> None:
         """Let nobody write to a file any more."""
         self.before("chmod", path)

@@ -53,6 +53,9 @@ __all__ = [
     "working_directory",
 ]
 
+MANIFEST: Final = "manifest.json"
+JOURNAL: Final = "events.jsonl"
+
 # Folders whose files are all named by records, derived from them, or litter.
 OWNED_FOLDERS: Final = ("versions", "quarantine", "filtered", "snapshots", "patches")
 
@@ -74,12 +77,12 @@ def statistics_path(pipeline_dir: str) -> str:
 
 def manifest_path(directory: str) -> str:
     """Return the manifest of the run in a directory."""
-    return f"{directory}/manifest.json"
+    return f"{directory}/{MANIFEST}"
 
 
 def events_path(directory: str) -> str:
     """Return the journal of the run in a directory."""
-    return f"{directory}/events.jsonl"
+    return f"{directory}/{JOURNAL}"
 
 
 def log_path(directory: str) -> str:

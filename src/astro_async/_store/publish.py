@@ -19,10 +19,11 @@ from astro_async._core.names import fold_case
 from astro_async._core.records import RunRecord
 from astro_async._store import layout
 from astro_async._store.atomic import Disk
+from astro_async._store.checksum import read_tail_crc32
 from astro_async._store.staging import FileOutput, StagedFile
 from astro_async.exceptions import StepError, StorageError, SymlinkError
 
-__all__ = ["Publisher"]
+__all__ = ["Publisher", "derive_links"]
 
 
 class Publisher:
@@ -110,21 +111,25 @@ class Publisher:
         placed: dict[str, str] = {}
         if output.version is not None:
             path = layout.version_path(output.name, step_id, attempt)
-            published = self._place(output.version, path, placed, targets)
+            crc = self._place(output.version, path, placed, targets)
+            staged = output.version
+            published = VersionWritten(path, staged.rows, staged.columns, staged.size_bytes, crc)
         saved: list[SavedFile] = []
         for number, (name, staged) in enumerate(output.saved.items(), start=1):
+            saved_crc = None
             if staged.path not in placed:
-                self._place(staged, layout.saved_path(output.name, step_id, attempt, number), placed, targets)
-            saved.append(SavedFile(name, placed[staged.path], staged.size_bytes))
+                path = layout.saved_path(output.name, step_id, attempt, number)
+                saved_crc = self._place(staged, path, placed, targets)
+            saved.append(SavedFile(name, placed[staged.path], staged.size_bytes, saved_crc))
         parts: list[PartWritten] = []
         for number, part in enumerate(output.parts, start=1):
             path = layout.part_path(step_id, output.name, number)
-            self._place(part.rows, path, placed, targets)
+            crc = self._place(part.rows, path, placed, targets)
             positions = None
             if part.positions is not None:
                 positions = layout.positions_path(path)
                 self._place(part.positions, positions, placed, targets)
-            parts.append(PartWritten(path, part.rows.rows, part.rows.size_bytes, positions))
+            parts.append(PartWritten(path, part.rows.rows, part.rows.size_bytes, positions, crc))
         filtered = None
         if output.filtered is not None:
             filtered = layout.filtered_path(step_id, output.name)
@@ -138,16 +143,16 @@ class Publisher:
         # vouches for the rest.
         return VersionWritten(output.read, output.rows_in, 0, 0)
 
-    def _place(
-        self, staged: StagedFile, path: str, placed: dict[str, str], targets: list[str]
-    ) -> VersionWritten:
+    def _place(self, staged: StagedFile, path: str, placed: dict[str, str], targets: list[str]) -> int:
+        """Publish a file and return the checksum of its tail."""
         target = f"{self._directory}/{path}"
         _refuse_symlinks(self._directory, path)
+        crc = read_tail_crc32(staged.path)
         self.disk.make_directory(os.path.dirname(target))
         self.disk.publish(staged.path, target)
         targets.append(target)
         placed[staged.path] = path
-        return VersionWritten(path, staged.rows, staged.columns, staged.size_bytes)
+        return crc
 
     def link_step(self, step_id: str, flow: FileFlow, *, has_snapshot: bool = True) -> None:
         """Make the links that a step's record implies: its snapshot, and the names given with `save_to`.
@@ -156,8 +161,7 @@ class Publisher:
             SymlinkError: A name leads out of the run directory.
             StorageError: The disk refuses.
         """
-        wrote = flow.parts or (flow.published is not None and flow.published.path != flow.read)
-        if wrote and has_snapshot:
+        if has_snapshot and _has_snapshot(flow):
             self._link(flow.read, layout.snapshot_link(step_id, flow.name))
         for saved in flow.saved:
             self._link(saved.path, saved.name)
@@ -173,8 +177,7 @@ class Publisher:
 
     def link_last(self, run: RunRecord) -> None:
         """Make `current/`, and the names given with `save_to`, link to what is last in serial order."""
-        links = {layout.current_link(name): path for name, path in active_versions(run).items()}
-        self.link_where_other({**links, **_saved_links(run)})
+        self.link_where_other({**_current_links(run), **_saved_links(run)})
 
     def link_where_other(self, links: Mapping[str, str]) -> None:
         """Make links, each from its name to a file, where the name stands for another or none."""
@@ -211,7 +214,29 @@ def _flow(
         filtered=filtered,
         saved=saved,
         reasons=output.reasons,
+        conserves_rows=output.conserves_rows,
     )
+
+
+def derive_links(run: RunRecord) -> dict[str, str]:
+    """Return all links of a run whose invocation has ended, each with the file that it stands for."""
+    snapshots = {
+        layout.snapshot_link(step_id, flow.name): flow.read
+        for step_id, record in run.steps.items()
+        for flow in record.files
+        if _has_snapshot(flow) and flow.read not in run.dropped
+    }
+    # A run that was only ingested has none yet.
+    current = _current_links(run) if run.steps else {}
+    return {**snapshots, **current, **_saved_links(run)}
+
+
+def _has_snapshot(flow: FileFlow) -> bool:
+    return bool(flow.parts) or (flow.published is not None and flow.published.path != flow.read)
+
+
+def _current_links(run: RunRecord) -> dict[str, str]:
+    return {layout.current_link(name): path for name, path in active_versions(run).items()}
 
 
 def _saved_links(run: RunRecord) -> dict[str, str]:

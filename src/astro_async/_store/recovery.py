@@ -11,7 +11,7 @@ from astro_async._store.atomic import Disk
 from astro_async._store.layout import OWNED_FOLDERS, snapshot_link
 from astro_async._store.publish import Publisher
 
-__all__ = ["remove_litter", "restore_links"]
+__all__ = ["remove_litter", "restore_links", "scan_litter"]
 
 
 def remove_litter(directory: str, run: RunRecord, disk: Disk) -> None:
@@ -21,15 +21,19 @@ def remove_litter(directory: str, run: RunRecord, disk: Disk) -> None:
         StorageError: The disk refuses.
     """
     disk.remove_tree(f"{directory}/staging")
+    for path in list(scan_litter(directory, run)):
+        disk.remove(f"{directory}/{path}")
+        disk.remove_directory(os.path.dirname(f"{directory}/{path}"))
+
+
+def scan_litter(directory: str, run: RunRecord) -> Iterator[str]:
+    """Yield the relative path of every version, part and snapshot that no record names."""
     named = named_by(run)
     for step_id, record in run.steps.items():
         named.update(
             snapshot_link(step_id, flow.name) for flow in record.files if flow.read not in run.dropped
         )
-    for path in _files_below(directory):
-        if path not in named:
-            disk.remove(f"{directory}/{path}")
-            disk.remove_directory(os.path.dirname(f"{directory}/{path}"))
+    return (path for path in _files_below(directory) if path not in named)
 
 
 def restore_links(run: RunRecord, publisher: Publisher) -> None:

@@ -198,7 +198,7 @@ class RunStore:
         return derive_statistics(events, self.record)
 
     def write_checkpoint(self, checkpoint: Checkpoint | None) -> None:
-        """Sync files, directories and journal, in this order, then write manifest and statistics. Blocks.
+        """Sync files, directories and journal, in this order, then write statistics and manifest. Blocks.
 
         Raises:
             StorageError: The disk refuses.
@@ -207,8 +207,9 @@ class RunStore:
             return
         with self._writing:
             self._sync_pending()
+            # First the numbers: what the manifest contains, nobody derives them from again.
+            self.record_statistics(checkpoint.statistics)
             self.disk.write_file(layout.manifest_path(self.directory), dump_manifest(checkpoint.manifest))
-        self.record_statistics(checkpoint.statistics)
 
     def record_statistics(self, statistics: Sequence[Statistic]) -> None:
         """Write statistics to log and database; where that fails, the user is told. Blocks."""

@@ -51,6 +51,7 @@ class FileOutput:
         readonly: The step only reads it.
         version: What it saved last; None if it saved nothing.
         keeps_version: It vouches for the version it was given: that one is published again, at no cost.
+        conserves_rows: The step is a check, see `FileFlow`.
         saved: Names given with `save_to`, with what was written.
         parts: Quarantine parts, in order.
         patched: What the operator's patches make of the version that was given; None without patches.
@@ -66,6 +67,7 @@ class FileOutput:
     readonly: bool = False
     version: StagedFile | None = None
     keeps_version: bool = False
+    conserves_rows: bool = False
     saved: dict[str, StagedFile] = field(default_factory=dict)
     parts: list[StagedPart] = field(default_factory=list)
     patched: StagedFile | None = None

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Final
 from urllib.parse import quote
 
 import msgspec
 
-from astro_async._core.records import IngestedFile, RunRecord
+from astro_async._core.records import RunRecord
 from astro_async._core.statistics import Statistic
 from astro_async._store.atomic import Disk
 from astro_async.exceptions import StorageError
 
-__all__ = ["load_statistics", "record_run"]
+__all__ = ["load_statistics", "rebuild_run", "record_run", "scan_deviations"]
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS runs (
@@ -36,6 +36,7 @@ CREATE TABLE IF NOT EXISTS statistics (
     PRIMARY KEY (run_id, scope, subject, action)
 ) WITHOUT ROWID;
 """
+_TABLES: Final = ("runs", "ingest_files", "statistics")
 _WAIT_S: Final = 5.0
 _ROWS_A_STATEMENT: Final = 500
 
@@ -61,43 +62,111 @@ def record_run(path: str, run: RunRecord, statistics: Sequence[Statistic], *, di
     Raises:
         StorageError: The database cannot be written.
     """
-    files: Sequence[IngestedFile] = list(run.files.values())
     disk.make_directory(os.path.dirname(path))
     disk.before("write", path)
     try:
         with closing(_connect(path)) as connection, connection:
-            connection.execute(
-                "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    run.run_id,
-                    run.pipeline_name,
-                    run.status.value,
-                    run.source_directory,
-                    run.run_date,
-                    run.created_at,
-                    run.ingested_at,
-                    run.finished_at,
-                ),
-            )
-            connection.executemany(
-                "INSERT OR REPLACE INTO ingest_files VALUES (?, ?, ?, ?, ?, ?)",
-                [
-                    (run.run_id, f.name, f.source_path, f.row_count, f.column_count, f.source_size_bytes)
-                    for f in files
-                ],
-            )
-            # Many to a statement: for each statement SQLite and the interpreter wait for each other.
-            for start in range(0, len(statistics), _ROWS_A_STATEMENT):
-                chunk = statistics[start : start + _ROWS_A_STATEMENT]
-                values: list[str | float] = [run.run_id]
-                for each in chunk:
-                    values += msgspec.structs.astuple(each)
-                places = ",".join(["(?, ?, ?, ?, ?)"] * len(chunk))
-                connection.execute(
-                    f"INSERT OR REPLACE INTO statistics SELECT ?, * FROM (VALUES {places})", values
-                )
+            _write_run(connection, run, statistics)
     except sqlite3.Error as error:
         raise StorageError(f"cannot write statistics to {path}: {error}") from error
+
+
+def rebuild_run(path: str, run: RunRecord, statistics: Sequence[Statistic], *, disk: Disk) -> None:
+    """Write what is to be known of a run in place of all that is, in one transaction.
+
+    Raises:
+        StorageError: The database cannot be written.
+    """
+    disk.make_directory(os.path.dirname(path))
+    disk.before("write", path)
+    try:
+        with closing(_connect(path)) as connection, connection:
+            for table in _TABLES:
+                connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run.run_id,))
+            _write_run(connection, run, statistics)
+    except sqlite3.Error as error:
+        raise StorageError(f"cannot write statistics to {path}: {error}") from error
+
+
+def _write_run(connection: sqlite3.Connection, run: RunRecord, statistics: Sequence[Statistic]) -> None:
+    connection.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _run_row(run))
+    connection.executemany(
+        "INSERT OR REPLACE INTO ingest_files VALUES (?, ?, ?, ?, ?, ?)", list(_file_rows(run))
+    )
+    # Many to a statement: for each statement SQLite and the interpreter wait for each other.
+    for start in range(0, len(statistics), _ROWS_A_STATEMENT):
+        chunk = statistics[start : start + _ROWS_A_STATEMENT]
+        values: list[str | float] = [run.run_id]
+        for each in chunk:
+            values += msgspec.structs.astuple(each)
+        places = ",".join(["(?, ?, ?, ?, ?)"] * len(chunk))
+        connection.execute(f"INSERT OR REPLACE INTO statistics SELECT ?, * FROM (VALUES {places})", values)
+
+
+def _run_row(run: RunRecord) -> tuple[str | None, ...]:
+    return (
+        run.run_id,
+        run.pipeline_name,
+        run.status.value,
+        run.source_directory,
+        run.run_date,
+        run.created_at,
+        run.ingested_at,
+        run.finished_at,
+    )
+
+
+def _file_rows(run: RunRecord) -> Iterator[tuple[str | int, ...]]:
+    for file in run.files.values():
+        yield (
+            run.run_id,
+            file.name,
+            file.source_path,
+            file.row_count,
+            file.column_count,
+            file.source_size_bytes,
+        )
+
+
+def scan_deviations(path: str, run: RunRecord, statistics: Sequence[Statistic]) -> tuple[list[str], bool]:
+    """Compare what is recorded of a run with what should be.
+
+    Returns:
+        What is missing, other or too much, in words; and whether anything at all is recorded of the run.
+
+    Raises:
+        StorageError: The database cannot be read.
+    """
+    if not os.path.exists(path):
+        return ["there is no database"], False
+    try:
+        with closing(_connect_readonly(path)) as connection:
+            found = {
+                table: set(connection.execute(f"SELECT * FROM {table} WHERE run_id = ?", (run.run_id,)))
+                for table in _TABLES
+            }
+    except sqlite3.Error as error:
+        raise StorageError(f"cannot read statistics from {path}: {error}") from error
+    numbers = {(scope, subject, action): value for _, scope, subject, action, value, _ in found["statistics"]}
+    expected = {(each.scope, each.subject, each.action): each.value for each in statistics}
+    deviations = []
+    if found["runs"] != {_run_row(run)}:
+        deviations.append("the run is entered otherwise, or not at all")
+    if found["ingest_files"] != set(_file_rows(run)):
+        deviations.append("its files are entered otherwise, or not at all")
+    for key in sorted(expected.keys() | numbers.keys()):
+        if numbers.get(key) != expected.get(key):
+            told, meant = (_describe(each.get(key)) for each in (numbers, expected))
+            deviations.append(f"{' '.join(key)} is {told}, by the journal {meant}")
+    return deviations, any(found.values())
+
+
+def _describe(value: float | None) -> str:
+    return "missing" if value is None else f"{value:g}"
+
+
+def _connect_readonly(path: str) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True, timeout=_WAIT_S)
 
 
 def load_statistics(path: str, run_id: str) -> list[Statistic]:
@@ -109,7 +178,7 @@ def load_statistics(path: str, run_id: str) -> list[Statistic]:
     if not os.path.exists(path):
         return []
     try:
-        with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True, timeout=_WAIT_S)) as connection:
+        with closing(_connect_readonly(path)) as connection:
             rows = connection.execute(
                 "SELECT scope, subject, action, value, recorded_at FROM statistics WHERE run_id = ? "
                 "ORDER BY scope, subject, action",

@@ -31,6 +31,10 @@ class AstroGroup(LazyGroup):
         "list": LazyCommand("astro_async.cli.list_command", "List the runs, newest first."),
         "show": LazyCommand("astro_async.cli.show_command", "Show a run: its files and its steps."),
         "logs": LazyCommand("astro_async.cli.logs_command", "Print the log of a run."),
+        "verify": LazyCommand(
+            "astro_async.cli.verify_command",
+            "Verify that records, files, rows and statistics of a run agree.",
+        ),
         "quarantine": LazyCommand(
             "astro_async.cli.quarantine_command", "Look at rows that steps have set aside."
         ),

@@ -13,6 +13,7 @@ from astro_async._core.manifest import snapshot_record
 from astro_async._core.names import RunId
 from astro_async._core.records import RunRecord, StepRecord
 from astro_async._core.selection import RunSummary
+from astro_async._core.verification import Finding, Verification
 from astro_async._frames.columns import REASON_COLUMN
 from astro_async.cli.render_quarantine import QuarantinedRows
 
@@ -24,6 +25,7 @@ __all__ = [
     "quarantine_document",
     "rows_document",
     "run_document",
+    "verify_document",
 ]
 
 SCHEMA_VERSION: Final = 1
@@ -125,3 +127,32 @@ def rows_document(record: RunRecord, loaded: Sequence[QuarantinedRows]) -> dict[
             for rows in loaded
         ],
     }
+
+
+def verify_document(verifications: Sequence[Verification]) -> dict[str, Any]:
+    """Return what was found of each run, and how many faults there are in all."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "faults": sum(len(each.faults) for each in verifications),
+        "runs": [
+            {
+                "run_id": each.run_id,
+                "status": None if each.status is None else each.status.value,
+                "is_live": each.is_live,
+                "files": each.files,
+                "rows": each.rows,
+                "size_bytes": each.size_bytes,
+                "repairs": list(each.repairs),
+                "faults": [_finding_document(finding) for finding in each.faults],
+                "notes": [_finding_document(finding) for finding in each.notes],
+                "differences": msgspec.to_builtins(each.differences),
+            }
+            for each in verifications
+        ],
+    }
+
+
+def _finding_document(finding: Finding) -> dict[str, Any]:
+    document: dict[str, Any] = msgspec.to_builtins(finding)
+    del document["is_fault"]
+    return document
