@@ -476,3 +476,24 @@ async def test_two_at_once(tmp_path: Path) -> None:
             gate.open()
     assert read_file(tmp_path, run_id, "scores").equals(SCORES.reverse())
     assert read_quarantine(tmp_path, run_id, "hold", "scores").is_empty()
+
+
+async def test_a_lost_version_of_an_interrupted_run_is_made_anew(tmp_path: Path) -> None:
+    def double(ctx: StepContext, files: StepFiles) -> None:
+        files[0].save_in_place(files[0].load().with_columns(pl.col("score") * 2))
+
+    def add_one(ctx: StepContext, files: StepFiles) -> None:
+        files[0].save_in_place(files[0].load().with_columns(pl.col("score") + 1))
+
+    pipeline = make_pipeline()
+    pipeline.add_step("double", double, Scores)
+    pipeline.add_step("add one", add_one, Scores)
+    run_id = id_of(await ingest_and_run(pipeline, SCORES, tmp_path))
+    directory = run_directory(tmp_path, run_id)
+    # As a kill leaves it, and somebody has tidied up too much.
+    (directory / "staging").mkdir()
+    (directory / "versions/scores/double.1.parquet").unlink()
+    (directory / "snapshots/add-one/scores.parquet").unlink()
+    result = await run(pipeline, pipeline_dir=tmp_path, run_id=run_id, rerun=["double"])
+    assert (result.status, attempts(result)) == ("completed", {"double": 2, "add-one": 2})
+    assert read_file(tmp_path, run_id, "scores")["score"].to_list() == [21, -39, 61]

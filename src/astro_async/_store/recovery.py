@@ -10,6 +10,7 @@ from astro_async._core.records import RunRecord
 from astro_async._store.atomic import Disk
 from astro_async._store.layout import OWNED_FOLDERS, snapshot_link
 from astro_async._store.publish import Publisher
+from astro_async.exceptions import StorageError
 
 __all__ = ["remove_litter", "restore_links", "scan_litter"]
 
@@ -42,7 +43,12 @@ def restore_links(run: RunRecord, publisher: Publisher) -> None:
         publisher.unlink(name)
     for step_id, record in run.steps.items():
         for flow in record.files:
-            publisher.link_step(step_id, flow, has_snapshot=flow.read not in run.dropped)
+            try:
+                publisher.link_step(step_id, flow, has_snapshot=flow.read not in run.dropped)
+            except StorageError as error:
+                # A file that somebody removed: who needs it says so, and a re-run of its step makes it anew.
+                if not isinstance(error.__cause__, FileNotFoundError):
+                    raise
 
 
 def _files_below(directory: str) -> Iterator[str]:
