@@ -108,7 +108,13 @@ def test_write_file_replaces_at_once(folder: Path) -> None:
         disk.write_file(path, b"new content")
         assert reader.read() == b"old"
     assert (folder / "file").read_bytes() == b"new content"
-    assert disk.operations == [("write", path), ("rename", path), ("sync", str(folder))]
+    temporary = f"{path}.tmp"
+    assert disk.operations == [
+        ("write", path),
+        ("sync", temporary),
+        ("rename", path),
+        ("sync", str(folder)),
+    ]
     assert sorted(tree(folder)) == ["file", "full/deep/file", "staged"]
 
 

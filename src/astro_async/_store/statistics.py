@@ -61,7 +61,7 @@ def record_run(path: str, run: RunRecord, statistics: Sequence[Statistic], *, di
     """
     files: Sequence[IngestedFile] = list(run.files.values())
     disk.make_directory(os.path.dirname(path))
-    disk.before("write", path)
+    disk.announce("write", path)
     try:
         with closing(_connect(path)) as connection, connection:
             connection.execute(
