@@ -221,15 +221,16 @@ class Model:
 class Chooser:
     """Chooses one of the states, by a seed.
 
-    Half of them at random, name by name and file by file; the others are the corners: nothing but what is
-    durable, or all names with no contents, blocks of zeros, or everything.
+    At random, name by name and file by file; or one of the corners: nothing but what is durable, or all names
+    with no contents, blocks of zeros, or everything.
     """
 
     CORNERS = ("durable", "names", "zeros", "whole")
+    KINDS = (*CORNERS, *["random"] * len(CORNERS))
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, kind: str) -> None:
         self._random = random.Random(seed)
-        self.kind = self._random.choice([*self.CORNERS, *["random"] * len(self.CORNERS)])
+        self.kind = kind
         self._share = self._random.choice([0.1, 0.5, 0.9])
 
     def index(self, durable: int, total: int) -> int:

@@ -204,7 +204,7 @@ def lay_tail_with_files(folder: Path) -> list[str]:
     ]
     for path in paths:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_bytes(b"x" * 100)
+        (folder / path).write_bytes(b"x" * 96 + b"PAR1")
     return paths
 
 

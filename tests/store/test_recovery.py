@@ -47,10 +47,10 @@ OF_A = {
     "versions/f/a.1.parquet": b"version a",
     "versions/f/a.1.1.parquet": b"saved",
     "quarantine/a/f.part-00001.parquet": b"part 1",
-    "quarantine/a/f.part-00001.rows": b"rows of part 1",
+    "quarantine/a/f.part-00001.rows": b"rows of part 1PAR1",
     "quarantine/a/f.part-00002.parquet": b"part 2",
-    "quarantine/a/f.part-00002.rows": b"rows of part 2",
-    "filtered/a/f.parquet": b"filtered",
+    "quarantine/a/f.part-00002.rows": b"rows of part 2PAR1",
+    "filtered/a/f.parquet": b"filteredPAR1",
     "snapshots/a/f.parquet": b"as ingested: f",
     "processed/x.parquet": b"saved",
 }

@@ -11,7 +11,7 @@ import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from astro_async.exceptions import StorageError
@@ -103,6 +103,17 @@ class Disk:
         with storage_errors("remove", path), contextlib.suppress(FileNotFoundError):
             self.before("remove", path)
             os.unlink(path)
+
+    def sync_removals(self, directories: Iterable[str]) -> None:
+        """Let what was removed from directories stay away after a power cut, and so the empty ones of them."""
+        remaining = set()
+        for directory in sorted(directories):
+            self.remove_directory(directory)
+            while not os.path.isdir(directory):
+                directory = os.path.dirname(directory)
+            remaining.add(directory)
+        for directory in sorted(remaining):
+            self.sync(directory)
 
     def publish(self, staged: str, path: str) -> None:
         """Give a finished file its final, read-only name, never over an existing one.

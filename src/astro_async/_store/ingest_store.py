@@ -127,6 +127,8 @@ class IngestStore:
         self._disk.sync(layout.events_path(self.directory))
         manifest = snapshot_record(run, journal_bytes=journal.size_bytes, journal_crc32=journal.crc32)
         self._disk.write_file(layout.manifest_path(self.directory), dump_manifest(manifest))
+        # The first ingest of a pipeline has made the folder of runs, too.
+        self._disk.sync(os.path.dirname(self._working))
         self._appear()
         self._lock.release()
         try:

@@ -26,10 +26,12 @@ def remove_litter(directory: str, run: RunRecord, disk: Disk) -> None:
         named.update(
             snapshot_link(step_id, flow.name) for flow in record.files if flow.read not in run.dropped
         )
+    parents = set()
     for path in _files_below(directory):
         if path not in named:
             disk.remove(f"{directory}/{path}")
-            disk.remove_directory(os.path.dirname(f"{directory}/{path}"))
+            parents.add(os.path.dirname(f"{directory}/{path}"))
+    disk.sync_removals(parents)
 
 
 def restore_links(run: RunRecord, publisher: Publisher) -> None:

@@ -77,6 +77,8 @@ class RunStore:
                 reading.journal_bytes == reading.durable_bytes
                 and not reading.torn
                 and self.record.status is not RunStatus.RUNNING
+                # It says what went wrong, and that may have left something.
+                and self.record.detail is None
                 and not os.path.isdir(f"{directory}/staging")
             )
             if not was_clean:
@@ -149,8 +151,7 @@ class RunStore:
             # Never through a symlink: it could lead out of the run.
             self.publisher.unlink(path)
             parents.add(os.path.dirname(f"{self.directory}/{path}"))
-        for parent in sorted(parents):
-            self.disk.remove_directory(parent)
+        self.disk.sync_removals(parents)
         self.publisher = Publisher(self.directory, self.disk, self.record)
         # A name that a step gave which stands may have been given by one that is forgotten, too.
         self.publisher.link_saved(self.record)
@@ -257,22 +258,33 @@ class RunStore:
         # The manifest comes last: until it does, the next holder of the lock sees the unfinished work.
         self._sync_pending()
         dropped = set(event.paths)
-        for step_id, record in self.record.steps.items():
-            for flow in record.files:
-                if flow.read in dropped:
-                    self.disk.remove(f"{self.directory}/{layout.snapshot_link(step_id, flow.name)}")
-                    self.disk.remove_directory(f"{self.directory}/snapshots/{step_id}")
-        for path in event.paths:
+        links = [
+            layout.snapshot_link(step_id, flow.name)
+            for step_id, record in self.record.steps.items()
+            for flow in record.files
+            if flow.read in dropped
+        ]
+        parents = set()
+        for path in [*links, *event.paths]:
             self.disk.remove(f"{self.directory}/{path}")
+            parents.add(os.path.dirname(f"{self.directory}/{path}"))
+        self.disk.sync_removals(parents)
         self.write_checkpoint(self.take_checkpoint())
 
     def finish(self) -> None:
-        """Make the links to what is last of each file, and clear up. Blocks.
+        """Make the links to what is last of each file, durably, and clear up. Blocks.
 
         Raises:
             StorageError: The disk refuses.
         """
         self.publisher.link_last(self.record)
+        # Only now: until the run has ended, the next holder of the lock makes them anew.
+        folders = {self.directory}
+        for name in _take_all(self.publisher.unsynced_links):
+            while name := os.path.dirname(name):
+                folders.add(f"{self.directory}/{name}")
+        for folder in sorted(folders):
+            self.disk.sync(folder)
         self.disk.remove_directory(f"{self.directory}/staging")
 
     def _sync_pending(self) -> None:
