@@ -20,7 +20,6 @@ from astro_async import AstroFileSpec, IngestFileSpec, Pipeline, RunResult, expe
 from astro_async._core.events import StepFinished, parse_event
 from astro_async._core.lineage import active_versions
 from astro_async._core.records import RunRecord
-from astro_async._core.status import StepStatus
 from astro_async._executor.invocation import Services
 from astro_async._store.atomic import Disk
 from astro_async._store.layout import run_directory
@@ -247,17 +246,6 @@ def assert_no_litter(stage: Stage) -> None:
     assert on_disk <= named, "nothing is left that no record names"
     assert not (root / "staging").exists()
     assert not list(root.rglob("*.tmp"))
-
-
-def completed_since(journal: bytes, size_bytes: int) -> set[str]:
-    """Return the steps that the journal says completed, behind its first `size_bytes`."""
-    lines = journal[size_bytes:].split(b"\n")[:-1]
-    events = [parse_event(line) for line in lines]
-    return {
-        str(event.step_id)
-        for event in events
-        if isinstance(event, StepFinished) and event.status is StepStatus.COMPLETE
-    }
 
 
 def settled_since(journal: bytes, size_bytes: int) -> Counter[str]:
