@@ -24,6 +24,7 @@ from astro_async._executor.broadcast import Broadcast, Subscriber
 from astro_async._executor.ingest import ingest_source
 from astro_async._executor.invocation import Invoker, RunOptions, Services
 from astro_async._executor.stop import StopSwitch
+from astro_async._store.atomic import Disk
 from astro_async._threads import in_thread
 from astro_async.exceptions import RunRefusedError
 from astro_async.pipeline import Pipeline
@@ -108,7 +109,7 @@ async def ingest(
         os.fspath(source),
         pipeline_dir=os.path.abspath(os.fspath(pipeline_dir)),
         params=params or {},
-        services=services or Services(),
+        services=services or _make_services(pipeline),
         logger=_run_logger(),
     )
 
@@ -256,7 +257,7 @@ def _make_invoker(
         pipeline=pipeline,
         pipeline_dir=os.path.abspath(os.fspath(pipeline_dir)),
         options=options,
-        services=services or Services(),
+        services=services or _make_services(pipeline),
         broadcast=Broadcast(logger),
         logger=logger,
         subscribers=subscribers,
@@ -310,6 +311,10 @@ def plan(
     """
     record = read_run(pipeline_dir, run_id)
     return record, plan_run(pipeline.graph(record.files), record, rerun=rerun)
+
+
+def _make_services(pipeline: Pipeline) -> Services:
+    return Services(disk=Disk(fsync=pipeline.fsync))
 
 
 def _run_logger() -> logging.Logger:

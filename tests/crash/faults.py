@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import random
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from astro_async.exceptions import StorageError
 from crash.reference import IS_FULL, UnhurriedDisk
 
 SEED = 20_260_102
@@ -24,7 +26,7 @@ def choose_operations(total: int, name: str, at_most: int) -> Sequence[int]:
     source = random.Random(f"{SEED} {name}")
     # One from each stretch, so that no part of an invocation is left out.
     bounds = [1 + total * each // at_most for each in range(at_most + 1)]
-    return [source.randrange(start, end) for start, end in zip(bounds, bounds[1:], strict=False)]
+    return [source.randrange(start, end) for start, end in itertools.pairwise(bounds)]
 
 
 class Death(BaseException):
@@ -97,6 +99,11 @@ class FaultyDisk(CountedDisk):
         self._fault = fault
         self._fails_at = fails_at
         self.failed_paths: list[str] = []
+
+    def is_told_by(self, error: StorageError) -> bool:
+        """Whether an error says what failed, and what to do."""
+        names_path = any(path in str(error) for path in self.failed_paths)
+        return names_path and "give the command again" in str(error)
 
     def act(self, number: int, operation: str, path: str) -> None:
         is_due = number >= self._fails_at and (self._fault.lasts or not self.failed_paths)

@@ -1,7 +1,7 @@
 """A model of what a power cut leaves: a disk that forgets what was not synced, and reorders the rest.
 
 `RecordingDisk` looks at the real directory tree before each operation and writes down what has changed: names
-that came and went, contents of files. `sync` makes what it names durable, in the model only. `materialise` then
+that came and went, contents of files. `sync` makes what it names durable, in the model only. `materialise`
 builds, in a new directory, one of the states in which a power cut may leave the disk.
 
 What is modelled, no stronger than ext4, XFS or Btrfs:
@@ -9,10 +9,10 @@ What is modelled, no stronger than ext4, XFS or Btrfs:
 - Syncing a file makes its content durable, not its name. Syncing a directory makes its names durable, not
   their contents. Nothing else is ordered.
 - A name that was created, linked, renamed or removed since its directory was last synced may be there or not,
-  whatever became of any other name. Only a rename is never half done the wrong way round: the old name goes no
-  earlier than the new one comes.
-- A file that was never synced, or the part of it that was written since, may be whole, cut off anywhere, empty,
-  or there in length with blocks of zeros in it.
+  whatever became of any other name. Only a rename is never half done the wrong way round: the old name goes
+  no earlier than the new one comes.
+- A file that was never synced, or the part of it that was written since, may be whole, cut off anywhere,
+  empty, or there in length with blocks of zeros in it.
 """
 
 from __future__ import annotations

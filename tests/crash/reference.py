@@ -1,8 +1,8 @@
 """The reference pipeline of the crash tests: what its author and its operator do, and what is left of it.
 
-It has a check, a filter, steps that read and steps that write, `save_to`, quarantine and failure; the acts are
-a first run, a retry, a retry of the retry that mends the rule, one that mends a step, `--rerun`, a run of the
-edited pipeline, and one that mends the last step, after which the run is completed.
+It has a check, a filter, steps that read and steps that write, `save_to`, quarantine and failure; the acts
+are a first run, a retry, a retry of the retry that mends the rule, one that mends a step, `--rerun`, a run of
+the edited pipeline, and one that mends the last step, after which the run is completed.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class UnhurriedDisk(Disk):
 def lay_out(directory: Path) -> Author:
     """Put the source files into a new pipeline directory."""
     source = directory / "source"
-    source.mkdir(parents=True)
+    source.mkdir(parents=True, exist_ok=True)
     for name, frame in FILES.items():
         frame.write_csv(source / f"{name}.csv")
     return Author(directory / "ledger.txt")

@@ -1,8 +1,8 @@
 """Cut the power wherever something is about to be synced, or just was; what is left is whole and goes on.
 
 What a power cut leaves is what `power.Model` says, sampled by a seed. From each such state the run is read as
-any command reads it, resumed by one plain run, and taken one act further: what is litter after a power cut must
-not be in the way later.
+any command reads it, resumed by one plain run, and taken one act further: what is litter after a power cut
+must not be in the way later.
 """
 
 from __future__ import annotations

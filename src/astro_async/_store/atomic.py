@@ -105,13 +105,14 @@ class Disk:
             os.unlink(path)
 
     def sync_removals(self, directories: Iterable[str]) -> None:
-        """Let what was removed from directories stay away after a power cut, and so the empty ones of them."""
+        """Remove those directories that are empty; no power cut brings back what was removed from any."""
         remaining = set()
         for directory in sorted(directories):
             self.remove_directory(directory)
-            while not os.path.isdir(directory):
-                directory = os.path.dirname(directory)
-            remaining.add(directory)
+            nearest = directory
+            while not os.path.isdir(nearest):
+                nearest = os.path.dirname(nearest)
+            remaining.add(nearest)
         for directory in sorted(remaining):
             self.sync(directory)
 
