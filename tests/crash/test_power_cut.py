@@ -11,10 +11,14 @@ import random
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+import anyio
+import polars as pl
 import pytest
 
+from astro_async import AstroFileSpec, IngestFileSpec, Pipeline, ingest, run
 from astro_async._core.names import RunId
 from astro_async._store.catalogue import list_run_ids
 from astro_async._store.journal import read_manifest
@@ -189,3 +193,19 @@ def assert_whole(stage: Stage, cut: Cut) -> None:
         if cut.act >= 0 or cut.promised_seq is not None:
             assert found == cut.contents[path], path
         load(stage.root / path)
+
+
+@pytest.mark.parametrize("fsync", [True, False])
+def test_a_pipeline_may_do_without_syncing(
+    fsync: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr("os.fsync", synced.append)
+    pipeline = Pipeline("scratch", ingest_files=[IngestFileSpec("scores", "scores.csv")], fsync=fsync)
+    pipeline.add_filter("drop", AstroFileSpec("scores"), remove=pl.col("id") == "1")
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "scores.csv").write_text("id\n1\n2\n")
+    anyio.run(partial(ingest, pipeline, tmp_path / "source", pipeline_dir=tmp_path))
+    result = anyio.run(partial(run, pipeline, pipeline_dir=tmp_path))
+    assert result.exit_code == 0
+    assert bool(synced) is fsync
