@@ -97,6 +97,8 @@ class RunStore:
         remove_litter(self.directory, self.record, self.disk)
         restore_links(self.record, self.publisher)
         self.disk.remove_directory(f"{self.directory}/staging")
+        # If the run turns out to be completed, nobody else brings the manifest up to date.
+        self.write_checkpoint(self.take_checkpoint())
 
     @classmethod
     def open(cls, pipeline_dir: str, run_id: RunId, *, disk: Disk, now: str) -> RunStore:
