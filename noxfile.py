@@ -28,6 +28,15 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session
+def crash(session: nox.Session) -> None:
+    """Fail, kill and cut the power at every operation on the disk, not at some; takes many minutes."""
+    install(session, "test")
+    session.run(
+        "python", "-m", "pytest", "tests/crash", *session.posargs, env={"ASTRO_ASYNC_FULL_SWEEP": "1"}
+    )
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Check style and formatting with ruff."""
     install(session, "lint")

@@ -116,7 +116,7 @@ async def ingest(
         os.fspath(source),
         pipeline_dir=os.path.abspath(os.fspath(pipeline_dir)),
         params=params or {},
-        services=services or Services(),
+        services=services or _make_services(pipeline),
         logger=_run_logger(),
     )
 
@@ -264,7 +264,7 @@ def _make_invoker(
         pipeline=pipeline,
         pipeline_dir=os.path.abspath(os.fspath(pipeline_dir)),
         options=options,
-        services=services or Services(),
+        services=services or _make_services(pipeline),
         broadcast=Broadcast(logger),
         logger=logger,
         subscribers=subscribers,
@@ -356,6 +356,10 @@ def _find_to_verify(directory: str, run_id: str) -> RunId:
         if not folders:
             raise
         return max(folders, key=lambda each: os.path.getmtime(folders[each]))
+
+
+def _make_services(pipeline: Pipeline) -> Services:
+    return Services(disk=Disk(fsync=pipeline.fsync))
 
 
 def _run_logger() -> logging.Logger:

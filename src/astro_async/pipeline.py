@@ -140,6 +140,7 @@ class Pipeline:
         jobs: How many steps run at once unless `--jobs` is given; default `min(32, cores + 4)`.
         limits: Sizes of named limits, such as `{"database": 2}`; a step takes one unit of each it names.
         keep_versions: False drops all versions but the last ones when a run completes.
+        fsync: False never waits for the device; a power cut may then cost whole runs.
         step_execution_mode: `"serial"` is the same as `jobs = 1`. For older pipelines.
         max_parallel_workers: The same as `jobs`. For older pipelines.
     """
@@ -150,6 +151,7 @@ class Pipeline:
     jobs: int | None = None
     limits: Mapping[str, int] = {}
     keep_versions: bool = True
+    fsync: bool = True
     step_execution_mode: StepExecutionMode | str | None = None
     max_parallel_workers: int | None = None
 
@@ -162,6 +164,7 @@ class Pipeline:
         jobs: int | None = None,
         limits: Mapping[str, int] | None = None,
         keep_versions: bool | None = None,
+        fsync: bool | None = None,
     ) -> None:
         """Make a pipeline; what is not given comes from the class."""
         given = {
@@ -171,6 +174,7 @@ class Pipeline:
             "jobs": jobs,
             "limits": limits,
             "keep_versions": keep_versions,
+            "fsync": fsync,
         }
         for attribute, value in given.items():
             if value is not None:

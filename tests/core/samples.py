@@ -66,6 +66,7 @@ def flow(
     parts: Sequence[PartWritten] = (),
     saved: Sequence[SavedFile] = (),
     filtered: str | None = None,
+    size_bytes: int = 100,
 ) -> FileFlow:
     quarantined = sum(part.rows for part in parts)
     return FileFlow(
@@ -74,7 +75,7 @@ def flow(
         rows_in=rows,
         rows_out=rows - quarantined,
         rows_quarantined=quarantined,
-        published=None if published is None else VersionWritten(published, rows - quarantined, 2, 100),
+        published=None if published is None else VersionWritten(published, rows - quarantined, 2, size_bytes),
         parts=tuple(parts),
         saved=tuple(saved),
         filtered=filtered,

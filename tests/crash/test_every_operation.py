@@ -1,203 +1,145 @@
-"""Die at every operation on the disk, then run again: the end is that of a run that never died."""
+"""Die or fail at any operation on the disk, then run again: the end is that of a run that never stumbled."""
 
 from __future__ import annotations
 
+import errno
 import itertools
-import os
 import shutil
 from collections import Counter
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 
-import anyio
-import polars as pl
 import pytest
 
-from astro_async import AstroFileSpec, IngestFileSpec, Pipeline, expect, ingest, read_run, run, verify
-from astro_async._core.lineage import active_versions
+from astro_async import plan
 from astro_async._core.records import RunRecord
-from astro_async._executor.invocation import Services
-from astro_async._store.layout import run_directory
-from astro_async.context import StepContext
-from astro_async.exceptions import RunRefusedError
-from astro_async.files import StepFiles
-from properties.real_run import Death, MortalDisk
-
-FILES = {
-    "scores": pl.DataFrame({"id": [1, 2, 3, 4], "score": [5, -1, 7, -2]}),
-    "teams": pl.DataFrame({"id": [1, 2, 3, 4], "team": ["a", "b", "a", "b"]}),
-}
-TYPES = {"scores": {"id": pl.Int64, "score": pl.Int64}, "teams": {"id": pl.Int64, "team": pl.String}}
-
-
-class Author:
-    """A pipeline of all kinds of steps, whose rule, code and shape change from one invocation to the next."""
-
-    def __init__(self) -> None:
-        self.lowest = 0
-        self.report_fails = True
-        self.has_rank = False
-        self.runs: Counter[str] = Counter()
-
-    def pipeline(self) -> Pipeline:
-        pipeline = Pipeline(
-            "reference", ingest_files=[IngestFileSpec(name, f"{name}.csv", TYPES[name]) for name in FILES]
-        )
-        scores, teams = AstroFileSpec("scores"), AstroFileSpec("teams")
-        readonly = AstroFileSpec("scores", readonly=True)
-        pipeline.add_check("check", expect("too low", pl.col("score") >= self.lowest), scores)
-        pipeline.add_filter("drop fours", scores, remove=pl.col("id") == 4)
-        if self.has_rank:
-            pipeline.add_step("rank", self._rank, scores)
-        pipeline.add_step("tag", self._tag, scores)
-        pipeline.add_step("count", self._count, readonly)
-        pipeline.add_step("join", self._join, [readonly, teams], depends_on="tag")
-        pipeline.add_step("report", self._report, teams, depends_on="join")
-        pipeline.add_step("after check", self._after, scores, depends_on="check")
-        return pipeline
-
-    def _rank(self, ctx: StepContext, files: StepFiles) -> None:
-        file = files["scores"]
-        file.save_in_place(file.load().with_columns(rank=pl.col("score").rank("ordinal").cast(pl.Int64)))
-
-    def _tag(self, ctx: StepContext, files: StepFiles) -> None:
-        self.runs["tag"] += 1
-        file = files["scores"]
-        file.save_in_place_lazy(file.scan().with_columns(tag=pl.lit("t")))
-
-    def _count(self, ctx: StepContext, files: StepFiles) -> None:
-        self.runs["count"] += 1
-        ctx.stats.record("seen", files[0].row_count())
-
-    def _join(self, ctx: StepContext, files: StepFiles) -> None:
-        joined = (
-            files["teams"].load().join(files["scores"].load(), on="id", how="left", maintain_order="left")
-        )
-        files["teams"].save_to("processed", "teams.parquet", joined)
-
-    def _report(self, ctx: StepContext, files: StepFiles) -> None:
-        if self.report_fails:
-            raise RuntimeError("the mail server is down")
-        totals = files[0].load().group_by("team", maintain_order=True).agg(pl.col("score").sum())
-        files[0].save_to("processed", "totals.parquet", totals, activate=False)
-
-    def _after(self, ctx: StepContext, files: StepFiles) -> None:
-        frame = files[0].load()
-        ctx.quarantine.quarantine_rows(files[0], frame.head(1), reason="first")
-        files[0].save_in_place(frame.tail(frame.height - 1))
+from astro_async._core.status import StepStatus
+from astro_async.exceptions import StorageError
+from crash.faults import FAULTS, CountedDisk, Fault, FaultyDisk, MortalDisk, choose_operations, is_death
+from crash.reference import (
+    ACTS,
+    JOBS,
+    Author,
+    Stage,
+    assert_no_litter,
+    assert_verified,
+    prepare,
+    read_state,
+    settled_since,
+)
 
 
-# All operations in `nox -s crash`; every fourth where time is short.
-STRIDE = 1 if os.environ.get("ASTRO_ASYNC_FULL_SWEEP") else 4
+@dataclass
+class Scene:
+    """What stands before an act, and what an undisturbed one makes of it."""
 
-# The operator's acts, in order: what changes, and what is named for a re-run.
-ACTS = ("first", "retry", "fixed rule", "fixed report", "rerun", "edited")
+    act: str
+    folder: Path
+    base: Stage
+    journal: bytes
+    undisturbed: dict[str, object]
+    operations: int
+    links: int
 
-
-def perform(author: Author, act: str) -> list[str]:
-    if act == "fixed rule":
-        author.lowest = -2
-    elif act == "fixed report":
-        author.report_fails = False
-    elif act == "edited":
-        author.has_rank = True
-    return ["tag"] if act == "rerun" else []
-
-
-async def invoke(author: Author, directory: Path, run_id: str, rerun: list[str], disk: MortalDisk) -> bool:
-    """Return whether the invocation lived."""
-    try:
-        await run(
-            author.pipeline(),
-            pipeline_dir=directory,
-            run_id=run_id,
-            rerun=rerun,
-            jobs=2,
-            # Without it, what runs beyond the stop point at two jobs is a matter of time.
-            keep_going=True,
-            services=Services(disk=disk),
-        )
-    except RunRefusedError:
-        return True
-    except BaseException as error:
-        if isinstance(error, Death) or (
-            isinstance(error, BaseExceptionGroup) and error.subgroup(Death) is not None
-        ):
-            return False
-        raise
-    return True
+    def copy(self, name: str) -> Stage:
+        shutil.rmtree(self.folder / name, ignore_errors=True)
+        directory = shutil.copytree(self.base.directory, self.folder / name, symlinks=True)
+        author = Author(directory / "ledger.txt", ACTS[: ACTS.index(self.act)])
+        return Stage(directory, author, self.base.run_id)
 
 
-def start(directory: Path) -> tuple[Author, str]:
-    source = directory / "source"
-    source.mkdir(parents=True)
-    for name, frame in FILES.items():
-        frame.write_csv(source / f"{name}.csv")
-    author = Author()
-    run = anyio.run(partial(ingest, author.pipeline(), source, pipeline_dir=directory))
-    return author, run.run_id
+@pytest.fixture(params=ACTS, scope="module")
+def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    act: str = request.param
+    folder = tmp_path_factory.mktemp("scene")
+    base = prepare(folder / "base", ACTS[: ACTS.index(act)])
+    scene = Scene(act, folder, base, base.journal.read_bytes(), {}, 0, 0)
+    for only in ("link", None):
+        disk = CountedDisk(only)
+        stage = scene.copy(f"undisturbed-{only}")
+        stage.perform(act, disk)
+        scene.undisturbed = read_state(stage)
+        scene.links, scene.operations = scene.operations, disk.count
+    assert scene.operations > 20
+    return scene
 
 
-def read_state(directory: Path, run_id: str) -> dict[str, object]:
-    """All that a user can see of a run: data, quarantine, statuses, named files."""
-    record: RunRecord = read_run(directory, run_id)
-    root = run_directory(str(directory), record.run_id)
-    state: dict[str, object] = {"status": record.status}
-    for name, path in active_versions(record).items():
-        state[name] = pl.read_parquet(f"{root}/{path}", glob=False).to_dict(as_series=False)
-        assert Path(f"{root}/current/{name}.parquet").samefile(f"{root}/{path}")
-    for step in record.steps.values():
-        state[step.step_id] = step.status
-        for flow in step.files:
-            for part in flow.parts:
-                rows = pl.read_parquet(f"{root}/{part.path}", glob=False)
-                assert rows.height == part.rows
-                state[part.path] = rows.to_dict(as_series=False)
-            for saved in flow.saved:
-                state[saved.name] = pl.read_parquet(f"{root}/{saved.name}", glob=False).to_dict(
-                    as_series=False
-                )
-    named = set(record.named_paths())
-    owned = ("versions", "quarantine", "filtered")
-    on_disk = {str(path.relative_to(root)) for each in owned for path in Path(root, each).rglob("*.*")}
-    assert on_disk <= named, "nothing is left that no record names"
-    assert not Path(root, "staging").exists()
-    assert verify(directory, run_id).findings == ()
-    return state
-
-
-def test_the_undisturbed_run(tmp_path: Path) -> None:
-    author, run_id = start(tmp_path)
-    for act in ACTS:
-        assert anyio.run(invoke, author, tmp_path, run_id, perform(author, act), MortalDisk())
-    state = read_state(tmp_path, run_id)
-    # All pass the relaxed check; 4 is dropped by the filter, and 1 is parked by "after check".
-    assert state["scores"] == {"id": [2, 3], "score": [-1, 7], "rank": [1, 3], "tag": ["t", "t"]}
+def test_the_undisturbed_history(tmp_path: Path) -> None:
+    state = read_state(prepare(tmp_path / "all", ACTS))
+    # All pass the relaxed check, and 4 is dropped by the filter.
+    assert state["scores"] == {"id": [1, 2, 3], "score": [5, -1, 7], "rank": [2, 1, 3], "tag": ["t"] * 3}
     assert state["processed/totals.parquet"] == {"team": ["a", "b"], "score": [12, -1]}
+    assert state["status"] == "completed"
 
 
-@pytest.mark.parametrize("act", ACTS)
-def test_death_at_every_operation(act: str, tmp_path: Path) -> None:
-    base = tmp_path / "base"
-    author, run_id = start(base)
-    for earlier in ACTS[: ACTS.index(act)]:
-        assert anyio.run(invoke, author, base, run_id, perform(author, earlier), MortalDisk())
-    rerun = perform(author, act)
-    untouched = shutil.copytree(base, tmp_path / "undisturbed", symlinks=True)
-    assert anyio.run(invoke, author, untouched, run_id, rerun, MortalDisk())
-    undisturbed = read_state(untouched, run_id)
-    ran_before = author.runs.copy()
-    for operation in itertools.count(1, STRIDE):
-        directory = shutil.copytree(base, tmp_path / f"dies-at-{operation}", symlinks=True)
-        author.runs.clear()
-        disk = MortalDisk(operation)
-        if anyio.run(invoke, author, directory, run_id, rerun, disk):
-            break
-        assert anyio.run(invoke, author, directory, run_id, [], MortalDisk())
-        assert read_state(directory, run_id) == undisturbed, f"died at operation {operation} of {act}"
-        # Once more at most than the plan asks for: the attempt that was in flight.
-        assert author.runs["tag"] <= 2
-        assert author.runs["count"] <= (2 if act == "first" else 0)
-        shutil.rmtree(directory)
-    assert operation > 20
-    assert ran_before["tag"] >= 1
+def test_death_at_every_operation(scene: Scene) -> None:
+    for operation in choose_operations(scene.operations, f"death {scene.act}", 20):
+        stage = scene.copy("dies")
+        try:
+            stage.perform(scene.act, MortalDisk(operation))
+        except BaseException as error:
+            if not is_death(error):
+                raise
+        resume(scene, stage, f"died at operation {operation} of {scene.act}")
+        assert_verified(stage)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=str)
+def test_a_fault_at_every_operation(scene: Scene, fault: Fault) -> None:
+    told: list[bool] = []
+    for operation in choose_operations(scene.operations, f"{fault} {scene.act}", 4):
+        stage = scene.copy("fails")
+        disk = FaultyDisk(fault, operation)
+        try:
+            stage.perform(scene.act, disk)
+        except StorageError as error:
+            told.append(disk.is_told_by(error))
+        else:
+            # Such as the log, which harms nobody; or the process had ended before.
+            assert read_state(stage) == scene.undisturbed
+        resume(scene, stage, f"{fault} at operation {operation} of {scene.act}")
+    assert told
+    assert all(told)
+
+
+@pytest.mark.parametrize("code", [errno.EMLINK, errno.EXDEV], ids=errno.errorcode.get)
+@pytest.mark.parametrize("lasts", [False, True], ids=["once", "lasting"])
+def test_where_no_link_can_be_made_nothing_is_noticed(scene: Scene, code: int, *, lasts: bool) -> None:
+    fault = Fault(code, lasts)
+    for link in choose_operations(scene.links, f"{fault} {scene.act}", 2):
+        stage = scene.copy("copies")
+        disk = FaultyDisk(fault, link, only="link")
+        result = stage.perform(scene.act, disk)
+        assert disk.failed_paths
+        assert result is not None
+        # What it says besides has nothing to do with links.
+        assert not [notice for notice in result.notices if "link" in notice]
+        assert read_state(stage) == scene.undisturbed
+        assert_no_litter(stage)
+
+
+def resume(scene: Scene, stage: Stage, told: str) -> None:
+    """Give the plain command once: all is as if nothing had happened, and no step ran without need."""
+    before, after = scene.journal, stage.journal.read_bytes()
+    assert after.startswith(before), told
+    after = after[: after.rindex(b"\n") + 1]
+    calls = stage.author.calls() - scene.base.author.calls()
+    in_flight = calls - settled_since(after, len(before))
+    assert in_flight.total() <= JOBS, told
+    pipeline = stage.author.pipeline()
+    record, planned = plan(pipeline, pipeline_dir=stage.directory, run_id=stage.run_id)
+    stage.run()
+    again: Counter[str] = stage.author.calls() - scene.base.author.calls() - calls
+    assert max(again.values(), default=0) <= 1, told
+    # What is recorded complete stands, unless its work stands on what runs again.
+    assert again.keys() <= set(planned.again), told
+    order = [step.step_id for step in pipeline.steps]
+    complete = {step_id for step_id in order if has_completed(record, step_id)}
+    undoubted = set(itertools.takewhile(complete.__contains__, order))
+    assert not again.keys() & undoubted, told
+    assert read_state(stage) == scene.undisturbed, told
+    assert_no_litter(stage)
+
+
+def has_completed(record: RunRecord, step_id: str) -> bool:
+    return step_id in record.steps and record.steps[step_id].status is StepStatus.COMPLETE

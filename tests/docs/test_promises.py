@@ -107,3 +107,9 @@ def test_links_lead_to_files_and_headings(page: str) -> None:
 def find_anchors(path: Path) -> set[str]:
     headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_what_shows_a_promise_is_there() -> None:
+    named = set(re.findall(r"`(tests/[\w/.]+)`", read("docs/reliability.md")))
+    assert len(named) > 5
+    assert [path for path in sorted(named) if not (ROOT / path).is_file()] == []

@@ -32,6 +32,8 @@ from astro_async._store.run_store import RunStore
 from astro_async._store.staging import FileOutput, StagedFile, StagedPart, Staging
 from core.samples import TIME, Story
 
+# Where the journal does not tell the size of a file, this tells that it is whole.
+PARQUET_END = b"PAR1"
 INGESTED = b"as ingested: "
 
 
@@ -205,10 +207,11 @@ class Night:
             10,
             version=None if version is None else write(version),
             parts=[
-                StagedPart(write(part), write(b"rows of " + part) if positions else None) for part in parts
+                StagedPart(write(part), write(b"rows of " + part + PARQUET_END) if positions else None)
+                for part in parts
             ],
             saved={path: write(content) for path, content in (saved or {}).items()},
-            filtered=None if filtered is None else write(filtered),
+            filtered=None if filtered is None else write(filtered + PARQUET_END),
         )
         flow = self.settle(step_id, output)[0]
         self.clear_staging()

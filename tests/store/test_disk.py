@@ -108,7 +108,13 @@ def test_write_file_replaces_at_once(folder: Path) -> None:
         disk.write_file(path, b"new content")
         assert reader.read() == b"old"
     assert (folder / "file").read_bytes() == b"new content"
-    assert disk.operations == [("write", path), ("rename", path), ("sync", str(folder))]
+    temporary = f"{path}.tmp"
+    assert disk.operations == [
+        ("write", path),
+        ("sync", temporary),
+        ("rename", path),
+        ("sync", str(folder)),
+    ]
     assert sorted(tree(folder)) == ["file", "full/deep/file", "staged"]
 
 
@@ -230,3 +236,11 @@ def test_a_full_disk_is_named() -> None:
 def test_other_errors_pass() -> None:
     with pytest.raises(ZeroDivisionError), storage_errors("divide", "x"):
         raise ZeroDivisionError
+
+
+def test_what_was_removed_is_synced_where_a_folder_is_left(folder: Path) -> None:
+    disk = WatchedDisk()
+    disk.remove(str(folder / "full" / "deep" / "file"))
+    disk.sync_removals([str(folder / "full" / "deep"), str(folder / "gone" / "long" / "ago")])
+    assert sorted(disk.paths("sync")) == [str(folder), str(folder / "full")]
+    assert not (folder / "full" / "deep").exists()

@@ -204,7 +204,7 @@ def lay_tail_with_files(folder: Path) -> list[str]:
     ]
     for path in paths:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_bytes(b"x" * 100)
+        (folder / path).write_bytes(b"x" * 96 + b"PAR1")
     return paths
 
 
@@ -274,3 +274,31 @@ def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert manifest.run_id == RUN == RunId("abc12")
     assert parse_manifest(dump_manifest(manifest)) == manifest
     assert Story().run.run_id == manifest.run_id
+
+
+@pytest.mark.parametrize("which", range(5))
+def test_a_line_that_names_a_file_with_a_hole_does_not_count(tmp_path: Path, which: int) -> None:
+    paths = lay_tail_with_files(tmp_path)
+    (tmp_path / paths[which]).write_bytes(bytes(100))
+    assert read_run(str(tmp_path)).torn
+
+
+def test_holes_are_looked_for_block_by_block(tmp_path: Path) -> None:
+    story = planned_story("f", steps=["a"])
+    path = "versions/f/a.1.parquet"
+    size = 3 * 4096 + 10
+    story.run_step("a", flow("f", "ingested/f.parquet", path, size_bytes=size))
+    lay_out(tmp_path, story.events, durable=len(story.events) - 1)
+    (tmp_path / path).parent.mkdir(parents=True)
+    for start in range(0, size, 4096):
+        content = bytearray(b"x" * size)
+        content[start : start + 4096] = bytes(len(content[start : start + 4096]))
+        (tmp_path / path).write_bytes(content)
+        assert read_run(str(tmp_path)).torn
+        # While its process lives, nothing was lost.
+        assert not read_run(str(tmp_path), checks_content=False).torn
+    # Zeros of less than a block are data.
+    content = bytearray(b"x" * size)
+    content[2000:6095] = bytes(4095)
+    (tmp_path / path).write_bytes(content)
+    assert not read_run(str(tmp_path)).torn

@@ -241,7 +241,7 @@ def test_a_patch_that_a_dead_process_recorded_is_synced_by_the_next(tmp_path: Pa
     )
     with pytest.raises(Killed):
         night.store.record_patch(
-            night.stage("a")(b"patch"),
+            night.stage("a")(b"patch PAR1"),
             RowsPatched(
                 seq=night.run.seq + 1,
                 time=TIME,

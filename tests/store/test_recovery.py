@@ -10,6 +10,7 @@ import pytest
 from astro_async._core.events import RunPlanned, StepInterrupted
 from astro_async._core.names import RunId
 from astro_async._core.status import RunStatus, StepStatus
+from astro_async._store.journal import read_manifest
 from astro_async._store.recovery import remove_litter, restore_links
 from astro_async.exceptions import StorageError
 from core.samples import node
@@ -47,10 +48,10 @@ OF_A = {
     "versions/f/a.1.parquet": b"version a",
     "versions/f/a.1.1.parquet": b"saved",
     "quarantine/a/f.part-00001.parquet": b"part 1",
-    "quarantine/a/f.part-00001.rows": b"rows of part 1",
+    "quarantine/a/f.part-00001.rows": b"rows of part 1PAR1",
     "quarantine/a/f.part-00002.parquet": b"part 2",
-    "quarantine/a/f.part-00002.rows": b"rows of part 2",
-    "filtered/a/f.parquet": b"filtered",
+    "quarantine/a/f.part-00002.rows": b"rows of part 2PAR1",
+    "filtered/a/f.parquet": b"filteredPAR1",
     "snapshots/a/f.parquet": b"as ingested: f",
     "processed/x.parquet": b"saved",
 }
@@ -156,8 +157,12 @@ def test_files_of_the_lines_that_a_dead_process_wrote_are_synced(tmp_path: Path,
 def plan_and_die(tmp_path: Path, run_id: RunId) -> Night:
     """Die between the line of a plan and the manifest that contains it."""
     busy_night(tmp_path, run_id).die()
-    disk = MortalDisk(lambda operation, path: operation == "write" and path.endswith("manifest.json"))
+    is_open = False
+    disk = MortalDisk(
+        lambda operation, path: is_open and operation == "write" and path.endswith("manifest.json")
+    )
     night = Night(tmp_path, run_id, disk=disk)
+    is_open = True
     with pytest.raises(Killed):
         night.commit(*NODES)
     night.die()
@@ -262,3 +267,19 @@ def test_a_torn_tail_is_cut_off_and_said(tmp_path: Path, run_id: RunId) -> None:
     )
     again.die()
     assert journal.read_bytes().count(b"\n") == whole.count(b"\n") + 1
+
+
+def test_the_manifest_is_brought_up_to_date_even_if_nothing_is_left_to_do(
+    tmp_path: Path, run_id: RunId
+) -> None:
+    disk = MortalDisk(lambda operation, path: operation == "rename" and path.endswith("manifest.json"))
+    night = busy_night(tmp_path, run_id)
+    night.die()
+    with pytest.raises(Killed):
+        Night(tmp_path, run_id, disk=disk)
+    assert (night.folder / "manifest.json.tmp").exists()
+    again = Night(tmp_path, run_id)
+    seq = again.run.seq
+    again.die()
+    assert read_manifest(str(again.folder)).journal_seq == seq
+    assert not (night.folder / "manifest.json.tmp").exists()

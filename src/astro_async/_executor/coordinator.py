@@ -31,7 +31,7 @@ from astro_async._core.events import (
     StepStarted,
 )
 from astro_async._core.reducer import Scheduler
-from astro_async._core.status import StepStatus, derive_run_status
+from astro_async._core.status import RunStatus, StepStatus, derive_run_status
 from astro_async._executor.attempt import (
     Attempt,
     FileInput,
@@ -460,16 +460,18 @@ class Coordinator:
         detail = "; ".join(details) or None
         status = derive_run_status([record.status for record in self._run.steps.values()])
         duration_ms = round((anyio.current_time() - started) * 1000, 3)
-        self._record(
-            RunFinished(
-                seq=self._run.seq + 1,
-                time=self._now,
-                run_id=self._run.run_id,
-                status=status,
-                duration_ms=duration_ms,
-                detail=detail,
+        # A completed run is not taken up again, so it must be complete on disk too, its links among it.
+        if self._storage_error is None or status is not RunStatus.COMPLETED:
+            self._record(
+                RunFinished(
+                    seq=self._run.seq + 1,
+                    time=self._now,
+                    run_id=self._run.run_id,
+                    status=status,
+                    duration_ms=duration_ms,
+                    detail=detail,
+                )
             )
-        )
         self._flush()
         await self._checkpoints.finish()
 

@@ -27,7 +27,7 @@ from astro_async._store.checksum import read_tail_crc32
 from astro_async._store.ingest_store import IngestStore, hold_ingest_gate
 from astro_async._store.layout import ingested_path
 from astro_async._threads import in_thread
-from astro_async.exceptions import AstroError, IngestError, RunRefusedError, StepError
+from astro_async.exceptions import AstroError, IngestError, RunRefusedError, StepError, StorageError
 from astro_async.ingest_spec import IngestFileSpec
 from astro_async.pipeline import ExecutionMode, Pipeline
 
@@ -171,8 +171,10 @@ async def _convert_all(
             group.start_soon(convert, name, path)
     if failures:
         ordered = [failures[name] for name in matched if name in failures]
-        if len(ordered) == 1:
-            raise ordered[0]
+        refused = [error for error in ordered if isinstance(error, StorageError)]
+        if refused or len(ordered) == 1:
+            # A disk that refuses one file is all there is to say of the others.
+            raise (refused or ordered)[0]
         raise IngestError("; ".join(str(error) for error in ordered))
 
 

@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import shutil
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Final
 
@@ -58,13 +59,27 @@ class storage_errors:  # noqa: N801 - read as what it does: `with storage_errors
 class Disk:
     """Changes to the disk, one method for each kind."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, fsync: bool = True) -> None:
+        """Make the seam of one invocation.
+
+        Args:
+            fsync: Whether `sync` waits for the device; without, nothing is promised after a power cut.
+        """
+        self._fsync = fsync
         self._directories: set[str] = set()
         # Where a file that is out of links has a copy which is not.
         self._fresh_copies: dict[str, str] = {}
 
     def before(self, operation: str, path: str) -> None:
-        """Do nothing; called before each change, in the thread that makes it."""
+        """Do nothing; called before each change, in the thread that makes it.
+
+        An `OSError` that it raises is met as one of the change itself would be.
+        """
+
+    def announce(self, operation: str, path: str) -> None:
+        """Pass the seam for a change that another library makes: Polars, SQLite, the lock."""
+        with storage_errors(operation, path):
+            self.before(operation, path)
 
     def make_directory(self, path: str, *, is_kept: bool = True) -> None:
         """Create a directory and its parents; at no cost if this object made it before.
@@ -75,31 +90,43 @@ class Disk:
         """
         if path in self._directories:
             return
-        self.before("create directory", path)
         with storage_errors("create directory", path):
+            self.before("create directory", path)
             os.makedirs(path, exist_ok=True)
         if is_kept:
             self._directories.add(path)
 
     def remove_directory(self, path: str) -> None:
         """Remove a directory if it exists and is empty."""
-        self.before("remove directory", path)
         self._directories.discard(path)
         with contextlib.suppress(OSError):
+            self.before("remove directory", path)
             os.rmdir(path)
 
     def remove_tree(self, path: str) -> None:
         """Remove a directory with all that is in it, if it exists."""
-        self.before("remove", path)
         self._directories.discard(path)
         with storage_errors("remove", path), contextlib.suppress(FileNotFoundError):
+            self.before("remove", path)
             shutil.rmtree(path)
 
     def remove(self, path: str) -> None:
         """Remove a file if it exists."""
-        self.before("remove", path)
         with storage_errors("remove", path), contextlib.suppress(FileNotFoundError):
+            self.before("remove", path)
             os.unlink(path)
+
+    def sync_removals(self, directories: Iterable[str]) -> None:
+        """Remove those directories that are empty; no power cut brings back what was removed from any."""
+        remaining = set()
+        for directory in sorted(directories):
+            self.remove_directory(directory)
+            nearest = directory
+            while not os.path.isdir(nearest):
+                nearest = os.path.dirname(nearest)
+            remaining.add(nearest)
+        for directory in sorted(remaining):
+            self.sync(directory)
 
     def publish(self, staged: str, path: str) -> None:
         """Give a finished file its final, read-only name, never over an existing one.
@@ -109,8 +136,8 @@ class Disk:
         Raises:
             StorageError: The name exists, or the disk refuses.
         """
-        self.before("publish", path)
         with storage_errors("publish", path):
+            self.before("publish", path)
             os.chmod(staged, PUBLISHED_MODE)
             if os.path.lexists(path):
                 raise FileExistsError(errno.EEXIST, "the file exists already", path)
@@ -126,12 +153,12 @@ class Disk:
             name: The link to be.
             temporary: A free name on the same file system; default: one beside `name`.
         """
-        self.before("link", name)
         temporary = f"{name}.tmp" if temporary is None else temporary
         with storage_errors("link", name):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)
-            self._link_or_copy(path, temporary)
+            self._link_or_copy(path, temporary, name)
+            self.before("rename", name)
             os.replace(temporary, name)
             # Two names of one inode: POSIX renames nothing and leaves the first name behind.
             with contextlib.suppress(FileNotFoundError):
@@ -143,85 +170,96 @@ class Disk:
         if self._fresh_copies.get(path) == temporary:
             self._fresh_copies[path] = name
 
-    def _link_or_copy(self, path: str, name: str) -> None:
+    def _link_or_copy(self, path: str, temporary: str, name: str) -> None:
         source = self._fresh_copies.get(path, path)
         try:
-            os.link(source, name)
+            self.before("link", name)
+            os.link(source, temporary)
         except OSError as error:
             if error.errno == errno.ENOENT and source != path:
                 self._fresh_copies.pop(path, None)
-                self._link_or_copy(path, name)
+                self._link_or_copy(path, temporary, name)
                 return
             if error.errno not in _NO_LINK:
                 raise
-            _copy(source, name)
+            _copy(source, temporary)
             if error.errno == errno.EMLINK:
                 # Links to come go to the copy, so that one copy serves thousands of names.
-                self._fresh_copies[path] = name
+                self._fresh_copies[path] = temporary
 
-    def write_file(self, path: str, content: bytes) -> None:
-        """Replace a file by one with this content, durably: whoever looks sees the old one or the new."""
-        self.before("write", path)
+    def write_file(self, path: str, content: bytes, *, is_durable: bool = True) -> None:
+        """Replace a file by one with this content: whoever looks sees the old one or the new.
+
+        Args:
+            path: The file.
+            content: All of it.
+            is_durable: Whether that is so after a power cut too. Blocks on the device.
+        """
         temporary = f"{path}.tmp"
         with storage_errors("write", path):
+            self.before("write", path)
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
             try:
                 _write_all(descriptor, content)
-                os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+            if is_durable:
+                self.sync(temporary)
             self.before("rename", path)
             os.replace(temporary, path)
-        self.sync(os.path.dirname(path))
+        if is_durable:
+            self.sync(os.path.dirname(path))
 
     def open_append(self, path: str) -> int:
         """Open a file for appending, creating it if need be, and return its descriptor."""
-        self.before("open", path)
         with storage_errors("open", path):
+            self.before("open", path)
             return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
     def cut_back(self, descriptor: int, path: str, size_bytes: int) -> None:
         """Remove what a failed append left behind the good end of an open file."""
-        self.before("cut back", path)
         with storage_errors("cut back", path):
+            self.before("cut back", path)
             os.ftruncate(descriptor, size_bytes)
 
     def append(self, descriptor: int, path: str, content: bytes) -> None:
         """Append to an open file; the content survives the death of the process at once."""
-        self.before("append to", path)
         with storage_errors("append to", path):
+            self.before("append to", path)
             _write_all(descriptor, content)
 
     def truncate(self, path: str, size_bytes: int) -> None:
         """Cut a file off, durably."""
-        self.before("truncate", path)
         with storage_errors("truncate", path):
+            self.before("truncate", path)
             os.truncate(path, size_bytes)
         self.sync(path)
 
     def rename_directory(self, path: str, name: str) -> None:
         """Give a directory its final name, durably; the name must not exist."""
-        self.before("rename", name)
         with storage_errors("rename to", name):
+            self.before("rename", name)
             os.rename(path, name)
         self.sync(os.path.dirname(name))
 
     def set_aside(self, path: str) -> None:
         """Give a file that cannot be used the name `….damaged`, so that another can take its place."""
-        self.before("rename", path)
         with storage_errors("rename", path):
+            self.before("rename", path)
             os.replace(path, f"{path}.damaged")
 
     def make_readonly(self, path: str) -> None:
         """Let nobody write to a file any more."""
-        self.before("chmod", path)
         with storage_errors("chmod", path):
+            self.before("chmod", path)
             os.chmod(path, PUBLISHED_MODE)
 
     def sync(self, path: str) -> None:
         """Make a file's content, or a directory's entries, survive a power cut. Blocks on the device."""
-        self.before("sync", path)
         with storage_errors("sync", path):
+            self.before("sync", path)
+            if not self._fsync:
+                return
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.fsync(descriptor)

@@ -40,13 +40,13 @@ def load_summaries(pipeline_dir: str) -> tuple[list[RunSummary], list[str]]:
         try:
             # Asked first: a run that ends in between is told as it then stands.
             locked = is_locked(layout.lock_path(directory))
-            summaries.append(summarise(_read_head(directory), locked=locked))
+            summaries.append(summarise(_read_head(directory, locked=locked), locked=locked))
         except AstroError as error:
             notices.append(f"run {run_id} cannot be read: {error}")
     return newest_first(summaries), notices
 
 
-def _read_head(directory: str) -> ManifestHead:
+def _read_head(directory: str, *, locked: bool) -> ManifestHead:
     with contextlib.suppress(StorageError, OSError):
         with open(layout.manifest_path(directory), "rb") as file:
             head = parse_head(file.readline())
@@ -54,7 +54,7 @@ def _read_head(directory: str) -> ManifestHead:
             return head
     # The journal is ahead: the run goes on, or its process died before it wrote the manifest. Or the first
     # line is not the head, which does not mean that the manifest is damaged.
-    reading = read_run(directory)
+    reading = read_run(directory, checks_content=not locked)
     return snapshot_record(
         reading.record, journal_bytes=reading.journal_bytes, journal_crc32=reading.journal_crc32
     )
@@ -84,7 +84,7 @@ def load_run(pipeline_dir: str, run_id: RunId) -> RunRecord:
     """
     directory = existing_run_directory(pipeline_dir, run_id)
     locked = is_locked(layout.lock_path(directory))
-    record = read_run(directory).record
+    record = read_run(directory, checks_content=not locked).record
     if record.status is RunStatus.RUNNING and not locked:
         record.status = RunStatus.INTERRUPTED
     return record

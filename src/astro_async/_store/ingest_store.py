@@ -9,7 +9,6 @@ import contextlib
 import os
 import random
 import re
-import shutil
 import time
 from collections.abc import Sequence
 from typing import Final
@@ -84,7 +83,7 @@ class IngestStore:
                 what=f"run {self.run_id}",
             )
         except BaseException:
-            shutil.rmtree(self.directory, ignore_errors=True)
+            self._remove()
             raise
 
     def _choose_id(self) -> RunId:
@@ -98,7 +97,7 @@ class IngestStore:
     def staged_path(self, name: str) -> str:
         """Return the absolute path to which a file is to be ingested."""
         path = f"{self.directory}/{layout.ingested_path(name)}"
-        self._disk.before("write", path)
+        self._disk.announce("write", path)
         return path
 
     def publish(self, events: Sequence[AnyEvent]) -> RunRecord:
@@ -128,6 +127,8 @@ class IngestStore:
         self._disk.sync(layout.events_path(self.directory))
         manifest = snapshot_record(run, journal_bytes=journal.size_bytes, journal_crc32=journal.crc32)
         self._disk.write_file(layout.manifest_path(self.directory), dump_manifest(manifest))
+        # The first ingest of a pipeline has made the folder of runs, too.
+        self._disk.sync(os.path.dirname(self._working))
         self._appear()
         self._lock.release()
         try:
@@ -141,16 +142,24 @@ class IngestStore:
         visible = layout.run_directory(self._pipeline_dir, self.run_id)
         try:
             self._disk.rename_directory(self.directory, visible)
-        except StorageError:
+        except StorageError as error:
             # Renamed but not made durable: take it back, so that the error says what is.
-            with contextlib.suppress(OSError):
-                os.rename(visible, self.directory)
-            raise
+            with contextlib.suppress(StorageError):
+                self._disk.rename_directory(visible, self.directory)
+            if not os.path.lexists(visible):
+                raise
+            # Nor can that be done: then the run is there, and an error would be no true answer.
+            self.notices.append(f"a power cut may lose run {self.run_id}: {error}")
 
     def abandon(self) -> None:
         """Remove the hidden folder, whatever it holds; harmless once the run has appeared."""
         self._lock.release()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        self._remove()
+
+    def _remove(self) -> None:
+        # What the disk does not give up now, the next ingest removes.
+        with contextlib.suppress(StorageError):
+            self._disk.remove_tree(self.directory)
 
 
 def _may_be_dead(path: str) -> bool:

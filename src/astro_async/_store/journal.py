@@ -11,6 +11,7 @@ import os
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import BinaryIO, Final
 
 from astro_async._core.events import AnyEvent, RowsPatched, StepFinished, dump_events, parse_event
 from astro_async._core.manifest import Manifest, parse_manifest, restore_record
@@ -20,6 +21,9 @@ from astro_async._store.layout import events_path, manifest_path
 from astro_async.exceptions import AstroError, JournalError, SchemaVersionError, StorageError
 
 __all__ = ["Journal", "Reading", "read_manifest", "read_run"]
+
+_PARQUET_END: Final = b"PAR1"
+_BLOCK: Final = 4096
 
 
 class Journal:
@@ -105,13 +109,15 @@ def read_manifest(directory: str) -> Manifest:
         raise type(error)(f"{path}: {error}") from None
 
 
-def read_run(directory: str, *, checks_prefix: bool = False) -> Reading:
+def read_run(directory: str, *, checks_prefix: bool = False, checks_content: bool = True) -> Reading:
     """Read a run: its manifest, and what the journal has beyond it. Changes nothing.
 
     Args:
         directory: The run directory.
         checks_prefix: Whether the part of the journal that the manifest contains is read too, and compared
             with its checksum. Who is about to write to the run wants to know.
+        checks_content: Whether the files that the lines behind the durable part name are read for holes, and
+            not only looked at. While a process holds the run's lock, no power cut can have made any.
 
     Raises:
         JournalError: The journal is damaged before its durable point, or nothing can be made of it.
@@ -141,7 +147,7 @@ def read_run(directory: str, *, checks_prefix: bool = False) -> Reading:
         file.seek(durable)
         tail = file.read()
     record = restore_record(manifest) if manifest is not None else None
-    record, good, events = _fold_tail(record, tail, path, directory)
+    record, good, events = _fold_tail(record, tail, path, directory, checks_content=checks_content)
     return Reading(
         record=record,
         journal_bytes=durable + good,
@@ -155,7 +161,7 @@ def read_run(directory: str, *, checks_prefix: bool = False) -> Reading:
 
 
 def _fold_tail(
-    record: RunRecord | None, tail: bytes, path: str, directory: str
+    record: RunRecord | None, tail: bytes, path: str, directory: str, *, checks_content: bool
 ) -> tuple[RunRecord, int, list[AnyEvent]]:
     # Without a manifest nobody knows how much is durable, and old lines name files that later plans
     # removed: then every line must be good but for a last one that was cut off.
@@ -166,7 +172,8 @@ def _fold_tail(
         try:
             event = parse_event(tail[good:end])
             if has_manifest and not all(
-                _has_size(f"{directory}/{name}", size) for name, size in _named_files(event)
+                _is_whole(f"{directory}/{name}", size, checks_content=checks_content)
+                for name, size in _named_files(event)
             ):
                 break
             if record is None:
@@ -212,11 +219,30 @@ def _named_files(event: AnyEvent) -> Iterator[tuple[str, int | None]]:
             yield from ((path, sizes.get(path)) for path in written_paths(flow) if path != flow.read)
 
 
-def _has_size(path: str, size_bytes: int | None) -> bool:
+def _is_whole(path: str, size_bytes: int | None, *, checks_content: bool) -> bool:
     """Whether a file is there in full; if not, the power went before it was synced."""
     try:
-        found = os.stat(path).st_size
+        with open(path, "rb") as file:
+            found = os.fstat(file.fileno()).st_size
+            if size_bytes is None:
+                # Whoever writes Parquet ends with this.
+                file.seek(max(0, found - len(_PARQUET_END)))
+                is_long_enough = found > 2 * len(_PARQUET_END) and file.read() == _PARQUET_END
+            else:
+                is_long_enough = found == size_bytes
+            file.seek(0)
+            return is_long_enough and not (checks_content and _has_hole(file))
     except OSError:
         return False
-    # An empty Parquet file has its footer; one of no bytes was never written out.
-    return found == size_bytes if size_bytes is not None else found > 0
+
+
+def _has_hole(file: BinaryIO) -> bool:
+    """Whether a block of a file is all zeros: then it was never written out. No Parquet file has one.
+
+    File systems hand out space block by block, and what was not written reads as zeros.
+    """
+    while chunk := file.read(1 << 20):
+        for start in range(0, len(chunk), _BLOCK):
+            if not chunk[start : start + _BLOCK].strip(b"\0"):
+                return True
+    return False

@@ -61,8 +61,8 @@ def acquire_lock(
         StorageError: The lock file cannot be created.
     """
     lock = filelock.FileLock(path, thread_local=False, poll_interval=_POLL_S)
-    disk.before("lock", path)
     with storage_errors("lock", path):
+        disk.before("lock", path)
         try:
             lock.acquire(timeout=wait_s)
         except filelock.Timeout:
@@ -71,7 +71,8 @@ def acquire_lock(
             raise RunLockedError(f"{what} is locked by {who}: wait for it to end, or stop it") from None
     try:
         holder = Holder(os.getpid(), socket.gethostname(), since)
-        disk.write_file(holder_path, msgspec.json.encode(holder) + b"\n")
+        # Good only while this process lives, so no power cut matters to it.
+        disk.write_file(holder_path, msgspec.json.encode(holder) + b"\n", is_durable=False)
     except BaseException:
         lock.release(force=True)
         raise

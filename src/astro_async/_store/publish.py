@@ -32,6 +32,7 @@ class Publisher:
     Attributes:
         disk: The seam.
         unsynced: Absolute paths of files published since they were last taken for syncing.
+        unsynced_links: Relative paths of links for people made since then; snapshots are not among them.
     """
 
     def __init__(self, directory: str, disk: Disk, run: RunRecord) -> None:
@@ -45,6 +46,7 @@ class Publisher:
             for saved in flow.saved
         }
         self.unsynced: deque[str] = deque()
+        self.unsynced_links: deque[str] = deque()
 
     def publish(self, step_id: str, attempt: int, outputs: Sequence[FileOutput]) -> tuple[FileFlow, ...]:
         """Move what an attempt wrote to its final names, and link them. Blocks on the disk.
@@ -71,6 +73,8 @@ class Publisher:
                     self.unlink(name)
             for path in placed:
                 self.disk.remove(path)
+            for directory in {os.path.dirname(path) for path in placed}:
+                self.disk.sync(directory)
             if isinstance(error, SymlinkError):
                 # Planted behind the step's back, but of its names: the step fails, the run goes on.
                 raise StepError(str(error)) from error
@@ -165,6 +169,7 @@ class Publisher:
             self._link(flow.read, layout.snapshot_link(step_id, flow.name))
         for saved in flow.saved:
             self._link(saved.path, saved.name)
+            self.unsynced_links.append(saved.name)
 
     def unlink(self, name: str) -> None:
         """Remove a name given with `save_to`."""
@@ -184,6 +189,7 @@ class Publisher:
         for link, path in links.items():
             if not _same_file(f"{self._directory}/{path}", f"{self._directory}/{link}"):
                 self._link(path, link)
+                self.unsynced_links.append(link)
 
     def _link(self, path: str, name: str) -> None:
         target = f"{self._directory}/{name}"

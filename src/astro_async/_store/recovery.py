@@ -22,9 +22,11 @@ def remove_litter(directory: str, run: RunRecord, disk: Disk) -> None:
         StorageError: The disk refuses.
     """
     disk.remove_tree(f"{directory}/staging")
+    parents = set()
     for path in list(scan_litter(directory, run)):
         disk.remove(f"{directory}/{path}")
-        disk.remove_directory(os.path.dirname(f"{directory}/{path}"))
+        parents.add(os.path.dirname(f"{directory}/{path}"))
+    disk.sync_removals(parents)
 
 
 def scan_litter(directory: str, run: RunRecord) -> Iterator[str]:

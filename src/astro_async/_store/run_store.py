@@ -63,6 +63,7 @@ class RunStore:
         # What a process that died had in its journal may have missed the statistics.
         self._appended_seq = self.record.seq
         self._unrecorded: list[AnyEvent] = list(reading.tail)
+        self._unsaved: list[Statistic] = []
         self._writing = threading.Lock()
         self.log = RunLog(layout.log_path(directory), disk)
         if reading.torn:
@@ -77,6 +78,8 @@ class RunStore:
                 reading.journal_bytes == reading.durable_bytes
                 and not reading.torn
                 and self.record.status is not RunStatus.RUNNING
+                # It says what went wrong, and that may have left something.
+                and self.record.detail is None
                 and not os.path.isdir(f"{directory}/staging")
             )
             if not was_clean:
@@ -95,6 +98,8 @@ class RunStore:
         remove_litter(self.directory, self.record, self.disk)
         restore_links(self.record, self.publisher)
         self.disk.remove_directory(f"{self.directory}/staging")
+        # If the run turns out to be completed, nobody else brings the manifest up to date.
+        self.write_checkpoint(self.take_checkpoint())
 
     @classmethod
     def open(cls, pipeline_dir: str, run_id: RunId, *, disk: Disk, now: str) -> RunStore:
@@ -149,8 +154,7 @@ class RunStore:
             # Never through a symlink: it could lead out of the run.
             self.publisher.unlink(path)
             parents.add(os.path.dirname(f"{self.directory}/{path}"))
-        for parent in sorted(parents):
-            self.disk.remove_directory(parent)
+        self.disk.sync_removals(parents)
         self.publisher = Publisher(self.directory, self.disk, self.record)
         # A name that a step gave which stands may have been given by one that is forgotten, too.
         self.publisher.link_saved(self.record)
@@ -214,10 +218,13 @@ class RunStore:
     def record_statistics(self, statistics: Sequence[Statistic]) -> None:
         """Write statistics to log and database; where that fails, the user is told. Blocks."""
         self.log.write_statistics(self.record.run_id, statistics)
+        # What a busy or failing disk did not take is tried again with the next ones.
+        unsaved, self._unsaved = [*self._unsaved, *statistics], []
         try:
-            record_run(self._statistics_path, self.record, statistics, disk=self.disk)
+            record_run(self._statistics_path, self.record, unsaved, disk=self.disk)
         except StorageError as error:
             # They are in the journal, so they can be rebuilt: no reason to stop a run.
+            self._unsaved = unsaved
             notice = f"statistics are incomplete: {error}"
             if notice not in self.notices:
                 self.notices.append(notice)
@@ -267,22 +274,33 @@ class RunStore:
         # The manifest comes last: until it does, the next holder of the lock sees the unfinished work.
         self._sync_pending()
         dropped = set(event.paths)
-        for step_id, record in self.record.steps.items():
-            for flow in record.files:
-                if flow.read in dropped:
-                    self.disk.remove(f"{self.directory}/{layout.snapshot_link(step_id, flow.name)}")
-                    self.disk.remove_directory(f"{self.directory}/snapshots/{step_id}")
-        for path in event.paths:
+        links = [
+            layout.snapshot_link(step_id, flow.name)
+            for step_id, record in self.record.steps.items()
+            for flow in record.files
+            if flow.read in dropped
+        ]
+        parents = set()
+        for path in [*links, *event.paths]:
             self.disk.remove(f"{self.directory}/{path}")
+            parents.add(os.path.dirname(f"{self.directory}/{path}"))
+        self.disk.sync_removals(parents)
         self.write_checkpoint(self.take_checkpoint())
 
     def finish(self) -> None:
-        """Make the links to what is last of each file, and clear up. Blocks.
+        """Make the links to what is last of each file, durably, and clear up. Blocks.
 
         Raises:
             StorageError: The disk refuses.
         """
         self.publisher.link_last(self.record)
+        # Only now: until the run has ended, the next holder of the lock makes them anew.
+        folders = {self.directory}
+        for name in _take_all(self.publisher.unsynced_links):
+            while name := os.path.dirname(name):
+                folders.add(f"{self.directory}/{name}")
+        for folder in sorted(folders):
+            self.disk.sync(folder)
         self.disk.remove_directory(f"{self.directory}/staging")
 
     def _sync_pending(self) -> None:

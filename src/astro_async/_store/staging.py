@@ -127,7 +127,7 @@ class Staging:
             self._made = True
         # Counting is atomic, so no two threads of a step get one path.
         path = f"{self.directory}/{next(self._count)}.parquet"
-        self.disk.before("write", path)
+        self.disk.announce("write", path)
         return path
 
     def adopt(self) -> None:

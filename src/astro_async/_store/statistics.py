@@ -63,7 +63,7 @@ def record_run(path: str, run: RunRecord, statistics: Sequence[Statistic], *, di
         StorageError: The database cannot be written.
     """
     disk.make_directory(os.path.dirname(path))
-    disk.before("write", path)
+    disk.announce("write", path)
     try:
         with closing(_connect(path)) as connection, connection:
             _write_run(connection, run, statistics)
@@ -78,7 +78,7 @@ def rebuild_run(path: str, run: RunRecord, statistics: Sequence[Statistic], *, d
         StorageError: The database cannot be written.
     """
     disk.make_directory(os.path.dirname(path))
-    disk.before("write", path)
+    disk.announce("write", path)
     try:
         with closing(_connect(path)) as connection, connection:
             for table in _TABLES:
