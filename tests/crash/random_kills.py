@@ -254,8 +254,8 @@ def count_orphans(group: int) -> int:
     deadline = time.monotonic() + 10
     while members := group_members(group):
         if time.monotonic() > deadline:
-            complain(f"left behind: {members}")
             for member in members:
+                complain(f"left behind: {member} {Path(f'/proc/{member}/cmdline').read_bytes()!r}")
                 os.kill(member, signal.SIGKILL)
             return len(members)
         time.sleep(0.005)
