@@ -2,8 +2,8 @@
 
     python -m benchmarks.crash --runs 24 --seed 1
 
-A run has 21 steps, one of which parks rows until its rule is mended, and then gets them back. `astro-pipeline` and
-`doit` are installed in environments of their own.
+A run has 21 steps, one of which parks rows until its rule is mended, and then gets them back. The systems are
+installed in environments of their own.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ SYSTEMS: Final = {system.peer.name: system for system in (ASTRO_PIPELINE, DOIT)}
 
 
 def read_state(directory: Path) -> State:
-    """Return the status and the rows of the last version of each file, or the error that reading them gives."""
+    """Return the status and the rows of the last version of each file, or why they cannot be read."""
     try:
         if (directory / "dodo.py").exists():
             last = {

@@ -1,7 +1,7 @@
 """The pipeline that is killed, for doit: the same 21 steps as tasks that make files from files.
 
-doit has no quarantine: the check writes the rows that it parks to a file of their own, and runs again when its
-limit changes.
+doit has no quarantine: the check writes the rows that it parks to a file of their own, and runs again when
+its limit changes.
 """
 
 from __future__ import annotations
