@@ -22,7 +22,7 @@ from astro_async._store.journal import Journal, Reading, read_run
 from astro_async._store.lock import HeldLock, acquire_lock
 from astro_async._store.log import RunLog
 from astro_async._store.publish import Publisher
-from astro_async._store.recovery import remove_litter, restore_links
+from astro_async._store.recovery import refuse_foreign_folders, remove_litter, restore_links
 from astro_async._store.staging import StagedFile
 from astro_async._store.statistics import record_run
 from astro_async.exceptions import StorageError
@@ -88,6 +88,7 @@ class RunStore:
 
     def _recover(self, reading: Reading) -> None:
         """Make durable what the process that died wrote, and remove what it left."""
+        refuse_foreign_folders(self.directory)
         named = named_by(self.record)
         self._sync(f"{self.directory}/{path}" for path in reading.tail_paths if path in named)
         # A plan in the tail forgets files: only once it is durable may they go.
@@ -260,10 +261,10 @@ class RunStore:
         for step_id, record in self.record.steps.items():
             for flow in record.files:
                 if flow.read in dropped:
-                    self.disk.remove(f"{self.directory}/{layout.snapshot_link(step_id, flow.name)}")
+                    self.publisher.unlink(layout.snapshot_link(step_id, flow.name))
                     self.disk.remove_directory(f"{self.directory}/snapshots/{step_id}")
         for path in event.paths:
-            self.disk.remove(f"{self.directory}/{path}")
+            self.publisher.unlink(path)
         self.write_checkpoint(self.take_checkpoint())
 
     def finish(self) -> None:
