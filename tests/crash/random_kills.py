@@ -251,7 +251,7 @@ def run_until_done(directory: Path, phase: Phase, victim: str, dice: random.Rand
 
 def count_orphans(group: int) -> int:
     """Return how many processes outlive their command by more than a moment."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while members := group_members(group):
         if time.monotonic() > deadline:
             for member in members:
