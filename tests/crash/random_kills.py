@@ -218,12 +218,14 @@ GOOD_CODES: Final = {
 }
 
 
-def run_until_done(directory: Path, phase: Phase, victim: str, dice: random.Random, report: Report) -> bool:
+def run_until_done(
+    directory: Path, phase: Phase, victim: str, dice: random.Random, report: Report, most_kills: int
+) -> bool:
     """Give the plain command, and strike, until the phase has ended; False if it never does."""
-    for attempt in range(MOST_KILLS + 2):
+    for attempt in range(most_kills + 2):
         process = start_run(directory)
         struck = False
-        if attempt < MOST_KILLS:
+        if attempt < most_kills:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(phase.draw_moment(dice))
             if process.poll() is None:
@@ -262,7 +264,7 @@ def count_orphans(group: int) -> int:
     return 0
 
 
-def kill_runs(victim: str, times: int, dice: random.Random, base: Path) -> Report:
+def kill_runs(victim: str, times: int, dice: random.Random, base: Path, most_kills: int) -> Report:
     """Live through histories of one kind until so many blows were dealt."""
     report = Report()
     prepared = prepare(base / "prepared")
@@ -277,7 +279,7 @@ def kill_runs(victim: str, times: int, dice: random.Random, base: Path) -> Repor
         for number, phase in enumerate((first, second), start=1):
             if number == 2:
                 (directory / "limit.txt").write_text(MENDED)
-            if not run_until_done(directory, phase, victim, dice, report):
+            if not run_until_done(directory, phase, victim, dice, report, most_kills):
                 break
             compare(read_state(directory), phase.state, report)
         report.repeated_steps += count_repeated(directory)
@@ -345,13 +347,13 @@ def ingested_rows(directory: Path, run_id: str) -> State:
 VICTIMS: Final = (*STRIKES, "ingest")
 
 
-def kill_at_random(victim: str, times: int, seed: int) -> Report:
+def kill_at_random(victim: str, times: int, seed: int, *, most_kills: int = MOST_KILLS) -> Report:
     """Deal at least so many blows to one kind of victim; the same seed draws the same moments."""
     dice = random.Random(f"{victim} {seed}")
     with temporary_directory() as base:
         if victim == "ingest":
             return kill_ingests(times, dice, base)
-        return kill_runs(victim, times, dice, base)
+        return kill_runs(victim, times, dice, base, most_kills)
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ runs need not read the rest.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import Any, Final, TypeVar
 
@@ -154,8 +155,14 @@ def snapshot_record(run: RunRecord, *, journal_bytes: int, journal_crc32: int = 
 
 def dump_manifest(manifest: Manifest) -> bytes:
     """Return the document, one entry of a list to a line, with a final newline."""
+    try:
+        document = _ENCODER.encode(manifest)
+    except UnicodeEncodeError:
+        # As in the journal, text that is no Unicode loses what is not.
+        text = json.dumps(msgspec.to_builtins(manifest), ensure_ascii=False, separators=(",", ":"))
+        document = text.encode("utf-8", "replace")
     # The last one: params may have a list of that name, the lists of the document have none.
-    head, _, lists = _ENCODER.encode(manifest).rpartition(b',"ingested_files":[')
+    head, _, lists = document.rpartition(b',"ingested_files":[')
     lists = lists.replace(b'},{"name":', b'},\n{"name":').replace(b'},{"step_id":', b'},\n{"step_id":')
     return (
         head
