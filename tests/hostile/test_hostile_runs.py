@@ -268,14 +268,20 @@ def test_names_that_become_paths(name: str, tmp_path: Path) -> None:
     with pytest.raises(PipelineError):
         Pipeline("p", ingest_files=[IngestFileSpec(name, "*.csv")]).graph()
     pipeline = Pipeline("p", ingest_files=[IngestFileSpec("scores", "*.csv")])
-    with pytest.raises(PipelineError):
+
+    def declare() -> None:
         pipeline.add_step("label", park, AstroFileSpec("scores"), step_id=name)
+        pipeline.graph()
+
+    with pytest.raises(PipelineError):
+        declare()
     with pytest.raises(InvalidNameError):
         read_run(tmp_path, name)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", [LONG, *ODD_NAMES], ids=ascii)
+# A folder in a folder is a good place to save to.
+@pytest.mark.parametrize("name", [LONG, *(name for name in ODD_NAMES if name != "a/b")], ids=ascii)
 def test_save_to(name: str, tmp_path: Path) -> None:
     caught: list[BaseException] = []
 
