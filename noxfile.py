@@ -28,15 +28,6 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session
-def crash(session: nox.Session) -> None:
-    """Fail, kill and cut the power at every operation on the disk, not at some; takes many minutes."""
-    install(session, "test")
-    session.run(
-        "python", "-m", "pytest", "tests/crash", *session.posargs, env={"ASTRO_ASYNC_FULL_SWEEP": "1"}
-    )
-
-
-@nox.session
 def lint(session: nox.Session) -> None:
     """Check style and formatting with ruff."""
     install(session, "lint")
@@ -77,3 +68,17 @@ def bench(session: nox.Session) -> None:
     """Measure what scheduling costs, beside other systems; takes many minutes."""
     install(session)
     session.run("python", "-m", "benchmarks", *session.posargs)
+
+
+@nox.session
+def crash(session: nox.Session) -> None:
+    """Fail, kill and cut the power at every operation on the disk, then kill at random; takes hours."""
+    install(session, "test")
+    tests = {"PYTHONPATH": "tests"}
+    sweep = {"ASTRO_ASYNC_FULL_SWEEP": "1"}
+    session.run("python", "-m", "pytest", "-q", "tests/crash", env=sweep)
+    session.run("python", "-m", "crash.random_kills", "--victim", "kill", "--times", "500", env=tests)
+    others = [word for victim in ("term", "interrupt", "step", "ingest") for word in ("--victim", victim)]
+    session.run("python", "-m", "crash.random_kills", *others, "--times", "100", env=tests)
+    session.run("python", "-m", "crash.two_at_once", "--times", "100", env=tests)
+    session.run("python", "-m", "crash.two_at_once", "--times", "20", "--at-once", "5", env=tests)

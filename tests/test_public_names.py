@@ -119,7 +119,9 @@ def read_sections(text: str) -> Iterator[tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize(
-    "function", [astro_async.ingest, astro_async.run, astro_async.read_run, astro_async.expect], ids=repr
+    "function",
+    [astro_async.ingest, astro_async.run, astro_async.read_run, astro_async.expect],
+    ids=lambda function: function.__name__,
 )
 def test_the_way_in_says_what_it_takes_and_raises(function: Any) -> None:
     assert {"Args", "Raises"} <= dict(read_sections(inspect.getdoc(function) or "")).keys()

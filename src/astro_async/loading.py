@@ -77,6 +77,7 @@ def _execute(path: str, directory: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     with _LOADING:
         before = set(sys.modules)
+        working_directory = os.getcwd()
         sys.path.insert(0, directory)
         # Registered, so that dataclasses and pickles of the pipeline's own classes find their module.
         sys.modules[name] = module
@@ -88,6 +89,8 @@ def _execute(path: str, directory: str) -> ModuleType:
                 raise
             raise PipelineError(f"{path} raised {_describe(error, path)}") from error
         finally:
+            # What the caller was given as a relative path must go on meaning the same.
+            os.chdir(working_directory)
             if directory in sys.path:
                 sys.path.remove(directory)
             _forget_siblings(directory, before, name)

@@ -31,6 +31,10 @@ from astro_async._core.events import (
 from astro_async._core.status import RunStatus, StepStatus
 
 _TEXT = st.text(max_size=6)
+# What becomes of paths is checked when a record is read.
+_NAME = st.text("aZ0_ü", min_size=1, max_size=6)
+_PATH = st.builds("versions/{}/{}.parquet".format, _NAME, _NAME)
+_LINK = st.builds("processed/{}".format, _NAME)
 _COUNT = st.integers(0, 2**63 - 1)
 _FLOAT = st.floats(allow_nan=False, allow_infinity=False)
 _JSON = st.recursive(
@@ -41,20 +45,20 @@ _JSON = st.recursive(
 PARAMS = st.dictionaries(
     st.sampled_from(["a", "ingested_files", "step_states", "ü\n"]) | _TEXT, _JSON, max_size=3
 )
-_VERSION = st.builds(VersionWritten, _TEXT, _COUNT, _COUNT, _COUNT)
+_VERSION = st.builds(VersionWritten, _PATH, _COUNT, _COUNT, _COUNT)
 _FLOW = st.builds(
     FileFlow,
-    name=_TEXT,
-    read=_TEXT,
+    name=_NAME,
+    read=_PATH,
     rows_in=_COUNT,
     rows_out=_COUNT,
     rows_quarantined=_COUNT,
     published=st.none() | _VERSION,
-    parts=st.lists(st.builds(PartWritten, _TEXT, _COUNT, _COUNT, st.none() | _TEXT), max_size=2).map(tuple),
+    parts=st.lists(st.builds(PartWritten, _PATH, _COUNT, _COUNT, st.none() | _PATH), max_size=2).map(tuple),
     rows_discarded=_COUNT,
     rows_filtered=st.none() | _COUNT,
-    filtered=st.none() | _TEXT,
-    saved=st.lists(st.builds(SavedFile, _TEXT, _TEXT, _COUNT), max_size=2).map(tuple),
+    filtered=st.none() | _PATH,
+    saved=st.lists(st.builds(SavedFile, _LINK, _PATH, _COUNT), max_size=2).map(tuple),
     reasons=st.dictionaries(_TEXT, _COUNT, max_size=2),
 )
 _STAT = st.builds(StatRecorded, _TEXT, _TEXT, _TEXT, _FLOAT)
@@ -68,7 +72,7 @@ def _events(kind: Build, **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[
         seq=_COUNT,
         time=_TEXT,
         run_id=_TEXT,
-        step_id=st.none() | _TEXT,
+        step_id=st.none() | _NAME,
         attempt=st.none() | _COUNT,
         **fields,
     )
@@ -79,18 +83,18 @@ EVENTS: dict[str, st.SearchStrategy[AnyEvent]] = {
         RunCreated, pipeline_name=_TEXT, source_directory=_TEXT, run_date=_TEXT, params=PARAMS
     ),
     "file_ingested": _events(
-        FileIngested, name=_TEXT, source_path=_TEXT, source_size_bytes=_COUNT, version=_VERSION
+        FileIngested, name=_NAME, source_path=_TEXT, source_size_bytes=_COUNT, version=_VERSION
     ),
     "run_ingested": _events(RunIngested),
     "run_planned": _events(
         RunPlanned,
-        again=st.dictionaries(_TEXT, st.lists(_TEXT, max_size=2), max_size=2),
+        again=st.dictionaries(_TEXT, st.lists(_NAME, max_size=2), max_size=2),
         params=PARAMS,
         jobs=_COUNT,
         pid=_COUNT,
         host=_TEXT,
-        removed=st.lists(_TEXT, max_size=2),
-        order=st.lists(_TEXT, max_size=2),
+        removed=st.lists(_NAME, max_size=2),
+        order=st.lists(_NAME, max_size=2),
     ),
     "step_started": _events(StepStarted),
     "step_retrying": _events(StepRetrying, detail=_TEXT, error=_TEXT),
@@ -106,9 +110,9 @@ EVENTS: dict[str, st.SearchStrategy[AnyEvent]] = {
     "step_skipped": _events(StepSkipped, detail=_TEXT),
     "step_interrupted": _events(StepInterrupted, detail=_TEXT),
     "rows_patched": _events(
-        RowsPatched, file=_TEXT, path=_TEXT, rows=_COUNT, discarded=_COUNT, because=st.none() | _TEXT
+        RowsPatched, file=_NAME, path=_PATH, rows=_COUNT, discarded=_COUNT, because=st.none() | _TEXT
     ),
-    "versions_dropped": _events(VersionsDropped, paths=st.lists(_TEXT, max_size=3), size_bytes=_COUNT),
+    "versions_dropped": _events(VersionsDropped, paths=st.lists(_PATH, max_size=3), size_bytes=_COUNT),
     "run_finished": _events(
         RunFinished, status=st.sampled_from(RunStatus), duration_ms=_FLOAT, detail=st.none() | _TEXT
     ),

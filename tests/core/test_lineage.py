@@ -114,6 +114,17 @@ def test_a_step_that_published_nothing_is_not_run_again_for_its_input() -> None:
     assert plan.stale == (StaleRead(StepId("b"), "f", "versions/f/a.1.parquet"),)
 
 
+def test_a_step_that_only_saved_a_copy_runs_again_for_its_input() -> None:
+    """What stands under a name that its author gave is data, too."""
+    story = planned_story("f", steps=["a", "b"])
+    story.run_step("a", flow("f", A, "versions/f/a.1.parquet"), status=StepStatus.QUARANTINED)
+    copy = SavedFile("processed/f.parquet", "versions/f/b.1.1.parquet", 10)
+    story.run_step("b", flow("f", "versions/f/a.1.parquet", saved=(copy,)))
+    plan = plan_run(Graph([node("a", writes=["f"]), node("b", reads=["f"])]), story.run)
+    assert again(plan) == {"a": "quarantined", "b": "input"}
+    assert plan.stale == ()
+
+
 def test_an_unknown_rerun_is_refused_and_named() -> None:
     story, nodes = chain()
     with pytest.raises(RunRefusedError, match="--rerun names 'nobody'"):

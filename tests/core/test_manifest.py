@@ -243,3 +243,10 @@ def test_a_summary(status: RunStatus, locked: bool) -> None:
     assert summary.status is (RunStatus.INTERRUPTED if dead else status)
     assert (summary.run_id, summary.rows_quarantined) == (RUN, 3)
     assert summary.counts == {"complete": 1, "quarantined": 1, "running": 1}
+
+
+def test_text_that_is_no_unicode_does_not_keep_a_manifest_from_being_written() -> None:
+    run = restore_record(parse_manifest(DOCUMENT))
+    run.detail = "caf\udce9"
+    restored = restore_record(parse_manifest(dump_manifest(snapshot_record(run, journal_bytes=1))))
+    assert restored.detail == "caf?"

@@ -96,6 +96,30 @@ def test_a_holder_that_is_not_known_is_another_process(tmp_path: Path) -> None:
                 take(tmp_path)
 
 
+def test_a_holder_that_died_is_not_named_for_the_next(tmp_path: Path) -> None:
+    """The next one has the lock a moment before it says so."""
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    with another_process(HOLD, f"{tmp_path}/lock", f"{tmp_path}/holder") as process:
+        noted = (tmp_path / "holder").read_bytes()
+        stale = noted.replace(str(process.pid).encode(), str(dead.pid).encode())
+        (tmp_path / "holder").write_bytes(stale)
+        with pytest.raises(RunLockedError, match="locked by another process"):
+            take(tmp_path)
+        # On another machine nobody can tell.
+        elsewhere = stale.replace(socket.gethostname().encode(), b"elsewhere")
+        (tmp_path / "holder").write_bytes(elsewhere)
+        with pytest.raises(RunLockedError, match=f"process {dead.pid} on elsewhere"):
+            take(tmp_path)
+
+
+def test_who_gives_a_lock_back_is_not_named_any_more(tmp_path: Path) -> None:
+    lock = take(tmp_path)
+    assert (tmp_path / "holder").exists()
+    lock.release()
+    assert not (tmp_path / "holder").exists()
+
+
 def test_a_lock_is_free_at_once_after_kill_9(tmp_path: Path) -> None:
     with another_process(HOLD, f"{tmp_path}/lock", f"{tmp_path}/holder") as process:
         process.send_signal(signal.SIGKILL)

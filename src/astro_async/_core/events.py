@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Final, get_args
 
 import msgspec
 
+from astro_async._core.names import check_recorded_link, check_recorded_name, check_recorded_path
 from astro_async._core.status import RunStatus, StepStatus
 from astro_async.exceptions import JournalError
 
@@ -37,6 +39,7 @@ __all__ = [
     "StepStarted",
     "VersionWritten",
     "VersionsDropped",
+    "check_flow",
     "dump_event",
     "dump_events",
     "kind_of",
@@ -334,12 +337,58 @@ def parse_event(line: bytes | str) -> AnyEvent:
     """Read one line of a journal.
 
     Raises:
-        JournalError: The line is not an event.
+        JournalError: The line is not an event, or names what is not in the run.
     """
     try:
-        return _DECODER.decode(line)
+        event = _DECODER.decode(line)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise JournalError(f"not an event of a run: {error}") from None
+    _check_names(event)
+    return event
+
+
+def _check_names(event: AnyEvent) -> None:
+    if event.step_id is not None:
+        check_recorded_name(event.step_id)
+    match event:
+        case StepFinished():
+            for flow in event.files:
+                check_flow(flow)
+        case FileIngested():
+            check_recorded_name(event.name)
+            check_recorded_path(event.version.path)
+        case RunPlanned():
+            for step_id in (*chain.from_iterable(event.again.values()), *event.removed, *event.order):
+                check_recorded_name(step_id)
+        case RowsPatched():
+            check_recorded_name(event.file)
+            check_recorded_path(event.path)
+        case VersionsDropped():
+            for path in event.paths:
+                check_recorded_path(path)
+        case _:
+            pass
+
+
+def check_flow(flow: FileFlow) -> None:
+    """Refuse a flow that names what is not in the run.
+
+    Raises:
+        JournalError: It does.
+    """
+    check_recorded_name(flow.name)
+    check_recorded_path(flow.read)
+    if flow.published is not None:
+        check_recorded_path(flow.published.path)
+    for saved in flow.saved:
+        check_recorded_link(saved.name)
+        check_recorded_path(saved.path)
+    for part in flow.parts:
+        check_recorded_path(part.path)
+        if part.positions is not None:
+            check_recorded_path(part.positions)
+    if flow.filtered is not None:
+        check_recorded_path(flow.filtered)
 
 
 _KINDS: Final = {cls: str(cls.__struct_config__.tag) for cls in (*get_args(AnyEvent), StepProgress)}

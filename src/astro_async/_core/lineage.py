@@ -55,7 +55,7 @@ _REASON_OF_STATUS: Final = {
 class StaleRead:
     """A completed step that published nothing, and read a version that has been replaced since.
 
-    It does not run again, for nothing of its work is in the data; a warning names it.
+    It does not run again, for nothing of its work is in the data or under a name; a warning names it.
     """
 
     step_id: StepId
@@ -127,10 +127,9 @@ def plan_run(graph: Graph, run: RunRecord, *, rerun: Collection[str] = ()) -> Pl
             for name in node.writes:
                 current[name] = f"{_TO_BE_MADE}{node.step_id}"
         elif record is not None:
-            published = record.published_versions()
-            if not published:
+            if not _has_published(record):
                 stale.extend(_stale_reads(record, current))
-            current.update(published)
+            current.update(record.published_versions())
     lost = sorted(path for path in current.values() if path in run.dropped)
     if lost:
         # A step that made the last version has left the pipeline.
@@ -160,8 +159,8 @@ def _judge(
             return Reason.DEPENDENCY, dependency
     if record.status is StepStatus.SKIPPED:
         return (None, None) if node.skipped else (Reason.NEW, None)
-    published = record.published_versions()
-    if published:
+    if _has_published(record):
+        published = record.published_versions()
         read = record.read_versions()
         for name in node.files:
             # A file that was not delivered is read as nothing, then as now.
@@ -170,6 +169,11 @@ def _judge(
         if not published.keys() <= set(node.writes):
             return Reason.INPUT, next(iter(published.keys() - set(node.writes)))
     return None, None
+
+
+def _has_published(record: StepRecord) -> bool:
+    """Whether work of the step is to be seen: a version, or what `save_to` keeps under a name of its own."""
+    return any(flow.published is not None or flow.saved for flow in record.files)
 
 
 def _refuse_dropped(node: StepNode, current: dict[str, str], run: RunRecord, graph: Graph) -> None:

@@ -7,17 +7,25 @@ runs need not read the rest.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import Any, Final, TypeVar
 
 import msgspec
 
+from astro_async._core.events import check_flow
 from astro_async._core.lineage import active_versions
-from astro_async._core.names import RunId
+from astro_async._core.names import (
+    RunId,
+    check_recorded_link,
+    check_recorded_name,
+    check_recorded_path,
+    check_run_id,
+)
 from astro_async._core.records import IngestedFile, Patch, RunRecord, StepRecord
 from astro_async._core.selection import RunSummary
 from astro_async._core.status import RunStatus
-from astro_async.exceptions import JournalError, SchemaVersionError
+from astro_async.exceptions import InvalidNameError, JournalError, SchemaVersionError
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -151,8 +159,14 @@ def snapshot_record(run: RunRecord, *, journal_bytes: int, journal_crc32: int = 
 
 def dump_manifest(manifest: Manifest) -> bytes:
     """Return the document, one entry of a list to a line, with a final newline."""
+    try:
+        document = _ENCODER.encode(manifest)
+    except UnicodeEncodeError:
+        # As in the journal, text that is no Unicode loses what is not.
+        text = json.dumps(msgspec.to_builtins(manifest), ensure_ascii=False, separators=(",", ":"))
+        document = text.encode("utf-8", "replace")
     # The last one: params may have a list of that name, the lists of the document have none.
-    head, _, lists = _ENCODER.encode(manifest).rpartition(b',"ingested_files":[')
+    head, _, lists = document.rpartition(b',"ingested_files":[')
     lists = lists.replace(b'},{"name":', b'},\n{"name":').replace(b'},{"step_id":', b'},\n{"step_id":')
     return (
         head
@@ -167,9 +181,29 @@ def parse_manifest(document: bytes) -> Manifest:
 
     Raises:
         SchemaVersionError: A later version of this program wrote it.
-        JournalError: It is empty, cut off, or no manifest at all.
+        JournalError: It is empty, cut off, no manifest at all, or names what is not in the run.
     """
-    return _parse(document, _DECODER)
+    manifest = _parse(document, _DECODER)
+    _check_names(manifest)
+    return manifest
+
+
+def _check_names(manifest: Manifest) -> None:
+    for file in manifest.ingested_files:
+        check_recorded_name(file.name)
+        check_recorded_path(file.parquet_path)
+    for record in manifest.step_states:
+        check_recorded_name(record.step_id)
+        for flow in record.files:
+            check_flow(flow)
+    for patch in manifest.patches:
+        check_recorded_name(patch.step_id)
+        check_recorded_name(patch.file)
+        check_recorded_path(patch.path)
+    for name in manifest.removed_steps:
+        check_recorded_name(name)
+    for name in manifest.unlinked_names:
+        check_recorded_link(name)
 
 
 def parse_head(line: bytes) -> ManifestHead:
@@ -191,9 +225,14 @@ def _parse(document: bytes, decoder: msgspec.json.Decoder[M]) -> M:
                 f"the manifest has schema version {version}, this program reads {SCHEMA_VERSION}: "
                 "use the version of astro_async that wrote it, or a later one"
             )
-        return decoder.decode(document)
+        head = decoder.decode(document)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise JournalError(f"not a manifest: {error}") from None
+    try:
+        check_run_id(head.run_id)
+    except InvalidNameError as error:
+        raise JournalError(f"not a manifest: {error}") from None
+    return head
 
 
 def restore_record(manifest: Manifest) -> RunRecord:

@@ -11,13 +11,16 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Final, NewType
 
-from astro_async.exceptions import InvalidNameError
+from astro_async.exceptions import InvalidNameError, JournalError
 
 __all__ = [
     "RunId",
     "StepId",
     "check_distinct",
     "check_name",
+    "check_recorded_link",
+    "check_recorded_name",
+    "check_recorded_path",
     "check_run_id",
     "check_save_path",
     "slugify",
@@ -45,6 +48,9 @@ _RESERVED_FOLDERS: Final = frozenset(
     }
 )
 _MAX_SAVE_PATH_BYTES: Final = 1000
+_DATA_PATH: Final = re.compile(r"(?:ingested|versions|quarantine|filtered|patches)/[^\0]+")
+# An empty part of a path, `.` or `..`.
+_NO_PART: Final = re.compile(r"(?:^|/)\.{0,2}(?:/|$)")
 
 
 def slugify(label: str) -> StepId:
@@ -128,6 +134,40 @@ def check_save_path(subfolder: str, filename: str) -> str:
             f"save_to({subfolder!r}, …): that folder belongs to the run; use another, such as 'processed'"
         )
     return "/".join(parts)
+
+
+def check_recorded_path(path: str) -> None:
+    """Refuse the path of a data file in a record if it leads anywhere but to the run's own data.
+
+    Records are only ever written with such paths; one that is not was tampered with, and what it names could
+    be removed as forgotten work.
+
+    Raises:
+        JournalError: It does.
+    """
+    if not _DATA_PATH.fullmatch(path) or _NO_PART.search(path):
+        raise JournalError(f"{path[:200]!r} is no path of a data file of the run")
+
+
+def check_recorded_link(name: str) -> None:
+    """Refuse a name of `save_to` in a record if it leads out of the run, or to what is the run's own.
+
+    Raises:
+        JournalError: It does.
+    """
+    is_outside = "\0" in name or _NO_PART.search(name)
+    if is_outside or fold_case(name.split("/", 1)[0]) in _RESERVED_FOLDERS:
+        raise JournalError(f"{name[:200]!r} is no name of a saved file of the run")
+
+
+def check_recorded_name(name: str) -> None:
+    """Refuse a step id or ingest name in a record that could not be part of a path.
+
+    Raises:
+        JournalError: It could not.
+    """
+    if not _NAME.fullmatch(name):
+        raise JournalError(f"{name[:200]!r} is no name of a step or file")
 
 
 def fold_case(name: str) -> str:

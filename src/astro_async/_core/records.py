@@ -30,9 +30,9 @@ from astro_async._core.events import (
     VersionWritten,
     kind_of,
 )
-from astro_async._core.names import RunId
+from astro_async._core.names import RunId, check_run_id
 from astro_async._core.status import RunStatus, StepStatus, next_run_status, step_moves
-from astro_async.exceptions import IllegalTransitionError, JournalError
+from astro_async.exceptions import IllegalTransitionError, InvalidNameError, JournalError
 
 __all__ = ["IngestedFile", "Patch", "RunRecord", "StepRecord", "fold", "start_record", "written_paths"]
 
@@ -189,8 +189,12 @@ def start_record(event: AnyEvent) -> RunRecord:
     """
     if not isinstance(event, RunCreated):
         raise JournalError(f"the journal starts with {kind_of(event)}, not with run_created")
+    try:
+        run_id = check_run_id(event.run_id)
+    except InvalidNameError as error:
+        raise JournalError(f"the journal is of no run: {error}") from None
     return RunRecord(
-        run_id=RunId(event.run_id),
+        run_id=run_id,
         pipeline_name=event.pipeline_name,
         status=RunStatus.CREATED,
         source_directory=event.source_directory,

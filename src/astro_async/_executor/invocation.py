@@ -228,7 +228,9 @@ def check_params(params: Mapping[str, Any]) -> dict[str, Any]:
         PipelineError: A name is no text, or a value has no JSON form.
     """
     try:
-        recorded = json.loads(json.dumps(dict(params), allow_nan=False))
+        document = json.dumps(dict(params), allow_nan=False, ensure_ascii=False)
+        # Text that is no Unicode could not be written.
+        recorded = json.loads(document.encode())
     except (TypeError, ValueError) as error:
         raise PipelineError(f"params cannot be recorded as JSON: {error}") from None
     if recorded.keys() != params.keys():

@@ -1,7 +1,8 @@
 """Steps in processes of their own: `engine="process"`.
 
 The child gets the paths of its versions and writes into the staging folder itself; what comes back is only
-what it wrote. The parent publishes. A child that dies fails its step and nothing else.
+what it wrote. The parent publishes. A child that dies fails its step and nothing else; a parent that dies
+takes its children with it.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import select
+import signal
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from time import perf_counter
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import anyio.to_process
@@ -40,6 +44,9 @@ from astro_async.loading import PIPELINE_FILE, load_pipeline
 from astro_async.pipeline import StepDefinition
 
 __all__ = ["run_attempt_in_process"]
+
+# In the child: whether it looks out for the end of its parent.
+_WATCHING: Final = threading.Event()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +82,9 @@ async def run_attempt_in_process(attempt: Attempt) -> Outcome:
             attempt.staging.adopt()
         except anyio.BrokenWorkerProcess:
             error = StepError("its process died: it was killed, ran out of memory, or called os._exit")
+        except KeyboardInterrupt:
+            # Ctrl-C hit the child before it could turn a deaf ear: while it was importing.
+            error = StepError("its process was interrupted before the step began")
         except Exception as raised:
             error = raised
     if timer.cancelled_caught:
@@ -113,6 +123,11 @@ def _describe_task(attempt: Attempt) -> _Task:
 
 def _run_task(task: _Task) -> tuple[list[FileOutput], list[StatRecorded]]:
     """Call the step function; return what it wrote and recorded. Runs in the child."""
+    # Ctrl-C goes to every process of the terminal; what becomes of a running step is for the parent to say.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if not _WATCHING.is_set():
+        _WATCHING.set()
+        threading.Thread(target=_die_with_parent, name="astro_async parent watch", daemon=True).start()
     log = RunLog(log_path(task.run_directory), Disk())
     logger = logging.Logger("astro_async.step")
     logger.addHandler(log)
@@ -137,6 +152,18 @@ def _run_task(task: _Task) -> tuple[list[FileOutput], list[StatRecorded]]:
         attempt.files.close()
         log.close()
     return attempt.outputs, attempt.stats
+
+
+def _die_with_parent() -> None:
+    """End the child as soon as its parent is gone, in the middle of a step: nobody waits for that any more.
+
+    The parent holds the other end of the child's standard input, in which the child reads its tasks.
+    """
+    watch = select.poll()
+    # No event asked for: only that the other end was closed is told.
+    watch.register(0, 0)
+    watch.poll()
+    os._exit(1)
 
 
 def _find_step(task: _Task) -> StepDefinition:

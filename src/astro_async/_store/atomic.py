@@ -11,19 +11,23 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Final
 
-from astro_async.exceptions import StorageError
+from astro_async.exceptions import StorageError, SymlinkError
 
-__all__ = ["Disk", "storage_errors"]
+__all__ = ["Disk", "refuse_symlinks", "storage_errors"]
 
 # linux/fs.h; file systems without shared extents answer with an error and the file is copied.
 _FICLONE: Final = 0x40049409
 
 # The inode is out of links, the target lies on another file system, or links are not supported.
 _NO_LINK: Final = frozenset({errno.EMLINK, errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.ENOSYS})
+
+# A symbolic link where a file of the run should be could lead out of it.
+_NO_FOLLOW: Final = os.O_NOFOLLOW | os.O_CLOEXEC
 
 PUBLISHED_MODE: Final = 0o444
 
@@ -54,6 +58,25 @@ class storage_errors:  # noqa: N801 - read as what it does: `with storage_errors
                 f"cannot {self._operation} {self._path}: {reason}. Nothing recorded is lost: "
                 "put this right and give the command again"
             ) from error
+
+
+def refuse_symlinks(directory: str, name: str) -> None:
+    """Refuse a name below a directory that is a symlink or lies behind one: it could lead anywhere.
+
+    Raises:
+        SymlinkError: It is, or does.
+    """
+    path = directory
+    for part in name.split("/"):
+        path = f"{path}/{part}"
+        try:
+            mode = os.lstat(path).st_mode
+        except FileNotFoundError:
+            return
+        if stat.S_ISLNK(mode):
+            raise SymlinkError(
+                f"{path} is a symbolic link, which could lead out of the run: remove it and run again"
+            )
 
 
 class Disk:
@@ -198,7 +221,7 @@ class Disk:
         temporary = f"{path}.tmp"
         with storage_errors("write", path):
             self.before("write", path)
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_FOLLOW, 0o644)
             try:
                 _write_all(descriptor, content)
             finally:
@@ -214,7 +237,7 @@ class Disk:
         """Open a file for appending, creating it if need be, and return its descriptor."""
         with storage_errors("open", path):
             self.before("open", path)
-            return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _NO_FOLLOW, 0o644)
 
     def cut_back(self, descriptor: int, path: str, size_bytes: int) -> None:
         """Remove what a failed append left behind the good end of an open file."""
@@ -232,7 +255,11 @@ class Disk:
         """Cut a file off, durably."""
         with storage_errors("truncate", path):
             self.before("truncate", path)
-            os.truncate(path, size_bytes)
+            descriptor = os.open(path, os.O_WRONLY | _NO_FOLLOW)
+            try:
+                os.ftruncate(descriptor, size_bytes)
+            finally:
+                os.close(descriptor)
         self.sync(path)
 
     def rename_directory(self, path: str, name: str) -> None:

@@ -11,6 +11,7 @@ from astro_async._core.records import RunRecord
 from astro_async._core.selection import RunSummary, newest_first
 from astro_async._core.status import RunStatus
 from astro_async._store import layout
+from astro_async._store.atomic import refuse_symlinks
 from astro_async._store.journal import read_run
 from astro_async._store.lock import is_locked
 from astro_async.exceptions import AstroError, InvalidNameError, RunNotFoundError, StorageError
@@ -38,6 +39,7 @@ def load_summaries(pipeline_dir: str) -> tuple[list[RunSummary], list[str]]:
     for run_id in list_run_ids(pipeline_dir):
         directory = layout.run_directory(pipeline_dir, run_id)
         try:
+            refuse_symlinks(layout.working_directory(pipeline_dir), run_id)
             # Asked first: a run that ends in between is told as it then stands.
             locked = is_locked(layout.lock_path(directory))
             summaries.append(summarise(_read_head(directory, locked=locked), locked=locked))
@@ -65,10 +67,12 @@ def existing_run_directory(pipeline_dir: str, run_id: RunId) -> str:
 
     Raises:
         RunNotFoundError: There is no such run.
+        SymlinkError: It is a symbolic link; `.working` itself may be one, to a larger disk.
     """
     directory = layout.run_directory(pipeline_dir, run_id)
     if not os.path.isdir(directory):
         raise RunNotFoundError(f"there is no run {run_id!r} in {pipeline_dir}: `astro list` shows the runs")
+    refuse_symlinks(layout.working_directory(pipeline_dir), run_id)
     return directory
 
 

@@ -194,6 +194,8 @@ def _fold_tail(
 def _has_event(rest: bytes) -> bool:
     """Whether whole lines follow: then it is no torn tail but damage in the middle."""
     for line in rest.split(b"\n")[:-1]:
+        if not line.startswith(b"{"):
+            continue
         try:
             parse_event(line)
         except JournalError:

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import os
 import socket
+import time
 from typing import Final
 
 import filelock
@@ -35,11 +36,18 @@ class Holder(msgspec.Struct, frozen=True):
 class HeldLock:
     """A lock that this process holds until `release`."""
 
-    def __init__(self, lock: filelock.FileLock) -> None:
+    def __init__(self, lock: filelock.FileLock, holder_path: str) -> None:
         self._lock = lock
+        self._holder_path = holder_path
 
     def release(self) -> None:
         """Give the lock back; harmless if it was given back before."""
+        if not self._lock.is_locked:
+            return
+        # Who comes next has the lock a moment before its name is here: it must not be taken for us. Not
+        # through the seam, for nothing depends on it: giving a lock back cannot fail.
+        with contextlib.suppress(OSError):
+            os.unlink(self._holder_path)
         self._lock.release(force=True)
 
 
@@ -66,7 +74,7 @@ def acquire_lock(
         try:
             lock.acquire(timeout=wait_s)
         except filelock.Timeout:
-            holder = read_holder(holder_path)
+            holder = _wait_for_holder(holder_path)
             who = "another process" if holder is None else _describe(holder)
             raise RunLockedError(f"{what} is locked by {who}: wait for it to end, or stop it") from None
     try:
@@ -76,7 +84,7 @@ def acquire_lock(
     except BaseException:
         lock.release(force=True)
         raise
-    return HeldLock(lock)
+    return HeldLock(lock, holder_path)
 
 
 def read_holder(holder_path: str) -> Holder | None:
@@ -86,6 +94,31 @@ def read_holder(holder_path: str) -> Holder | None:
             return msgspec.json.decode(file.read(), type=Holder)
     except (OSError, msgspec.MsgspecError):
         return None
+
+
+def _wait_for_holder(holder_path: str) -> Holder | None:
+    """Return who holds a lock that is taken, giving it time to say so; None if it does not."""
+    deadline = time.monotonic() + _WAIT_S
+    while True:
+        holder = read_holder(holder_path)
+        if holder is not None and not _is_dead(holder):
+            return holder
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(_POLL_S)
+
+
+def _is_dead(holder: Holder) -> bool:
+    """Whether a holder is known to have died: it was killed, and another has the lock now."""
+    if holder.host != socket.gethostname():
+        return False
+    try:
+        os.kill(holder.pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def is_locked(path: str) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from astro_async._core.lineage import active_versions
 from astro_async._core.names import fold_case
 from astro_async._core.records import RunRecord
 from astro_async._store import layout
-from astro_async._store.atomic import Disk
+from astro_async._store.atomic import Disk, refuse_symlinks
 from astro_async._store.checksum import read_tail_crc32
 from astro_async._store.staging import FileOutput, StagedFile
 from astro_async.exceptions import StepError, StorageError, SymlinkError
@@ -150,7 +149,7 @@ class Publisher:
     def _place(self, staged: StagedFile, path: str, placed: dict[str, str], targets: list[str]) -> int:
         """Publish a file and return the checksum of its tail."""
         target = f"{self._directory}/{path}"
-        _refuse_symlinks(self._directory, path)
+        refuse_symlinks(self._directory, path)
         crc = read_tail_crc32(staged.path)
         self.disk.make_directory(os.path.dirname(target))
         self.disk.publish(staged.path, target)
@@ -173,7 +172,7 @@ class Publisher:
 
     def unlink(self, name: str) -> None:
         """Remove a name given with `save_to`."""
-        _refuse_symlinks(self._directory, name)
+        refuse_symlinks(self._directory, name)
         self.disk.remove(f"{self._directory}/{name}")
 
     def link_saved(self, run: RunRecord) -> None:
@@ -193,8 +192,9 @@ class Publisher:
 
     def _link(self, path: str, name: str) -> None:
         target = f"{self._directory}/{name}"
-        _refuse_symlinks(self._directory, name)
+        refuse_symlinks(self._directory, name)
         self.disk.make_directory(os.path.dirname(target))
+        refuse_symlinks(self._directory, "staging")
         temporary = f"{self._directory}/staging/{threading.get_ident()}.link"
         self.disk.make_directory(f"{self._directory}/staging")
         self.disk.link(f"{self._directory}/{path}", target, temporary=temporary)
@@ -259,18 +259,3 @@ def _same_file(path: str, other: str) -> bool:
         return os.path.samefile(path, other)
     except OSError:
         return False
-
-
-def _refuse_symlinks(directory: str, name: str) -> None:
-    """Refuse a name that is a symlink or lies behind one: it could lead anywhere."""
-    path = directory
-    for part in name.split("/"):
-        path = f"{path}/{part}"
-        try:
-            mode = os.lstat(path).st_mode
-        except FileNotFoundError:
-            return
-        if stat.S_ISLNK(mode):
-            raise SymlinkError(
-                f"{path} is a symbolic link, which could lead out of the run: remove it and run again"
-            )

@@ -7,12 +7,22 @@ from collections.abc import Iterator
 
 from astro_async._core.lineage import named_by
 from astro_async._core.records import RunRecord
-from astro_async._store.atomic import Disk
+from astro_async._store.atomic import Disk, refuse_symlinks
 from astro_async._store.layout import OWNED_FOLDERS, snapshot_link
 from astro_async._store.publish import Publisher
 from astro_async.exceptions import StorageError
 
-__all__ = ["remove_litter", "restore_links", "scan_litter"]
+__all__ = ["refuse_foreign_folders", "remove_litter", "restore_links", "scan_litter"]
+
+
+def refuse_foreign_folders(directory: str) -> None:
+    """Refuse a run with a folder that leads elsewhere, where nothing is litter.
+
+    Raises:
+        SymlinkError: There is one.
+    """
+    for folder in ("staging", *OWNED_FOLDERS):
+        refuse_symlinks(directory, folder)
 
 
 def remove_litter(directory: str, run: RunRecord, disk: Disk) -> None:

@@ -22,7 +22,7 @@ from astro_async._store.journal import Journal, Reading, read_run
 from astro_async._store.lock import HeldLock, acquire_lock
 from astro_async._store.log import RunLog
 from astro_async._store.publish import Publisher
-from astro_async._store.recovery import remove_litter, restore_links
+from astro_async._store.recovery import refuse_foreign_folders, remove_litter, restore_links
 from astro_async._store.staging import StagedFile
 from astro_async._store.statistics import record_run
 from astro_async.exceptions import StorageError
@@ -91,6 +91,7 @@ class RunStore:
 
     def _recover(self, reading: Reading) -> None:
         """Make durable what the process that died wrote, and remove what it left."""
+        refuse_foreign_folders(self.directory)
         named = named_by(self.record)
         self._sync(f"{self.directory}/{path}" for path in reading.tail_paths if path in named)
         # A plan in the tail forgets files: only once it is durable may they go.
@@ -282,7 +283,7 @@ class RunStore:
         ]
         parents = set()
         for path in [*links, *event.paths]:
-            self.disk.remove(f"{self.directory}/{path}")
+            self.publisher.unlink(path)
             parents.add(os.path.dirname(f"{self.directory}/{path}"))
         self.disk.sync_removals(parents)
         self.write_checkpoint(self.take_checkpoint())

@@ -9,7 +9,7 @@ import itertools
 import os
 from dataclasses import dataclass, field
 
-from astro_async._store.atomic import Disk
+from astro_async._store.atomic import Disk, refuse_symlinks
 from astro_async._store.layout import staging_directory
 
 __all__ = ["FileOutput", "StagedFile", "StagedPart", "Staging"]
@@ -123,6 +123,7 @@ class Staging:
     def next_path(self) -> str:
         """Return the path of a new file in the folder. Safe to call from any thread."""
         if not self._made:
+            refuse_symlinks(self.run_directory, "staging")
             self.disk.make_directory(self.directory, is_kept=False)
             self._made = True
         # Counting is atomic, so no two threads of a step get one path.

@@ -54,6 +54,7 @@ def ingest(
     params = parse_params(param)
     with claim_stdout() as out, SignalWatch() as watch:
         pipeline = load_pipeline(pipeline_dir)
+        watch.renew()
         record = anyio.run(ingest_watched, watch, pipeline, source, pipeline_dir, params)
         _tell(record, pipeline_dir, out, json=json)
 

@@ -123,6 +123,7 @@ class _Session:
         with contextlib.closing(self._open_events_file()) as events_file:
             with logging_to(print_note, traces=request.debug):
                 pipeline = load_pipeline(request.pipeline_dir)
+                self.watch.renew()
                 choice = self._choose(pipeline)
             if choice is None:
                 self._tell_nothing_to_do()

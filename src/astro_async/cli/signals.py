@@ -47,6 +47,7 @@ class SignalWatch:
         self._verdict: int | None = None
         self._lock = threading.Lock()
         self._cleanup = contextlib.ExitStack()
+        self._sender: socket.socket | None = None
 
     def __enter__(self) -> SignalWatch:
         """Install the handlers and start the thread."""
@@ -62,9 +63,19 @@ class SignalWatch:
         former_descriptor = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
         self._cleanup.callback(signal.set_wakeup_fd, former_descriptor)
         for number in _WATCHED:
-            self._cleanup.callback(signal.signal, number, signal.signal(number, self._interrupt))
+            self._cleanup.callback(signal.signal, number, signal.getsignal(number))
+        self._sender = sender
+        self.renew()
         thread.start()
         return self
+
+    def renew(self) -> None:
+        """Take the signals again, whatever a `pipeline.py` that was loaded meanwhile has made of them."""
+        if self._sender is None:
+            return
+        signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
+        for number in _WATCHED:
+            signal.signal(number, self._interrupt)
 
     def __exit__(
         self,

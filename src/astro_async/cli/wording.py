@@ -36,13 +36,16 @@ STATUS_STYLES: Final[Mapping[str, str]] = {
     "interrupted": "yellow",
 }
 
+# More than any text that is written by us; a record may hold what it likes.
+_MOST_TEXT: Final = 5000
+
 # The order in which counts are told: what went well, what did not, what is to come.
 _ORDER: Final = ("complete", "skipped", "quarantined", "failed", "blocked", "running", "pending")
 
 
 def safe(text: object) -> str:
-    """Return text from data or authors so that it cannot drive a terminal."""
-    return escape_controls(str(text))
+    """Return text from data or authors so that it can neither drive a terminal nor flood it."""
+    return escape_controls(shorten(str(text), _MOST_TEXT))
 
 
 def shorten(text: str, width: int) -> str:
