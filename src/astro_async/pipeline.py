@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, Final, Literal, TypeVar
@@ -374,9 +374,23 @@ class Pipeline:
                 file that the pipeline does not ingest, or that the run does not have though it is not
                 optional; a limit has no size.
         """
-        specs = self.file_specs()
-        present = set(specs if delivered is None else delivered)
-        used = {name for definition in self.steps for name in definition.file_names}
+        specs, steps = self.file_specs(), self.steps
+        present = frozenset(specs if delivered is None else delivered)
+        optional = tuple((name, spec.optional) for name, spec in specs.items())
+        key = (steps, present, optional, dict(self.limits))
+        known: tuple[object, Graph] | None = self.__dict__.get("_graph")
+        if known is None or known[0] != key:
+            # Whoever loads a pipeline asks for it, to see that it is sound; whoever runs it, again.
+            known = self.__dict__["_graph"] = (key, self._build_graph(specs, steps, present))
+        return known[1]
+
+    def _build_graph(
+        self,
+        specs: Mapping[str, IngestFileSpec],
+        steps: Sequence[StepDefinition],
+        present: frozenset[str],
+    ) -> Graph:
+        used = {name for definition in steps for name in definition.file_names}
         lost = [name for name, spec in specs.items() if name in used - present and not spec.optional]
         if lost:
             raise PipelineError(
@@ -384,7 +398,7 @@ class Pipeline:
                 f"{', '.join(map(repr, sorted(present))) or 'none'}: give the file its old name back, "
                 "make it optional, or ingest the source again"
             )
-        return Graph([self._node(definition, specs, present) for definition in self.steps])
+        return Graph([self._node(definition, specs, present) for definition in steps])
 
     def default_jobs(self) -> int:
         """Return how many steps run at once unless the operator says otherwise."""
@@ -418,7 +432,9 @@ class Pipeline:
             )
         return found[0]
 
-    def _node(self, step: StepDefinition, specs: Mapping[str, IngestFileSpec], present: set[str]) -> StepNode:
+    def _node(
+        self, step: StepDefinition, specs: Mapping[str, IngestFileSpec], present: Collection[str]
+    ) -> StepNode:
         names = step.file_names
         for name in names:
             if name not in specs:
@@ -441,7 +457,7 @@ class Pipeline:
             depends_on=step.depends_on,
             continues=step.on_quarantine == "continue",
             limits=tuple(dict.fromkeys(step.limits)) if step.limits else (),
-            skipped=bool(names) and present.isdisjoint(names),
+            skipped=bool(names) and not any(name in present for name in names),
             # A timeout counts from the start, and a limit is held from the start: these do not queue.
             queueable=not step.is_async
             and step.engine == "thread"

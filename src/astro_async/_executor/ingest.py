@@ -56,6 +56,8 @@ async def ingest_source(
         StorageError: The disk refused.
     """
     params = check_params(params)
+    # What cannot be run need not be ingested.
+    pipeline.graph()
     specs = pipeline.file_specs()
     now = services.clock()
     is_serial = ExecutionMode(pipeline.execution_mode) is ExecutionMode.SERIAL

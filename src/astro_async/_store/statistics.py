@@ -6,6 +6,7 @@ and no run.
 
 from __future__ import annotations
 
+import itertools
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -96,9 +97,7 @@ def _write_run(connection: sqlite3.Connection, run: RunRecord, statistics: Seque
     # Many to a statement: for each statement SQLite and the interpreter wait for each other.
     for start in range(0, len(statistics), _ROWS_A_STATEMENT):
         chunk = statistics[start : start + _ROWS_A_STATEMENT]
-        values: list[str | float] = [run.run_id]
-        for each in chunk:
-            values += msgspec.structs.astuple(each)
+        values = [run.run_id, *itertools.chain.from_iterable(map(msgspec.structs.astuple, chunk))]
         places = ",".join(["(?, ?, ?, ?, ?)"] * len(chunk))
         connection.execute(f"INSERT OR REPLACE INTO statistics SELECT ?, * FROM (VALUES {places})", values)
 
