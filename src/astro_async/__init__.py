@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from astro_async._core.status import RunStatus, StepStatus
     from astro_async.api import EventStream, RunResult, StopSwitch, ingest, plan, run, stream
     from astro_async.context import StepContext
+    from astro_async.desk import Amendment, ColumnChange, Decision, amend, compare, discard, export_quarantine
     from astro_async.exceptions import AstroError
     from astro_async.files import AstroFile, AstroFileSpec, StepFiles
     from astro_async.ingest_spec import IngestFileSpec
@@ -26,9 +27,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Amendment",
     "AstroError",
     "AstroFile",
     "AstroFileSpec",
+    "ColumnChange",
+    "Decision",
     "EventStream",
     "ExecutionMode",
     "Expectation",
@@ -46,7 +50,11 @@ __all__ = [
     "StepRecord",
     "StepStatus",
     "StopSwitch",
+    "amend",
+    "compare",
+    "discard",
     "expect",
+    "export_quarantine",
     "ingest",
     "list_runs",
     "load_pipeline",
@@ -57,9 +65,12 @@ __all__ = [
 ]
 
 _HOME_OF = {
+    "Amendment": "desk",
     "AstroError": "exceptions",
     "AstroFile": "files",
     "AstroFileSpec": "files",
+    "ColumnChange": "desk",
+    "Decision": "desk",
     "EventStream": "api",
     "ExecutionMode": "pipeline",
     "Expectation": "rules",
@@ -77,7 +88,11 @@ _HOME_OF = {
     "StepRecord": "_core.records",
     "StepStatus": "_core.status",
     "StopSwitch": "api",
+    "amend": "desk",
+    "compare": "desk",
+    "discard": "desk",
     "expect": "rules",
+    "export_quarantine": "desk",
     "ingest": "api",
     "list_runs": "reading",
     "load_pipeline": "loading",

@@ -238,6 +238,7 @@ def _first_events(
                 source_path=os.fsencode(path).decode("utf-8", "backslashreplace"),
                 source_size_bytes=os.stat(path).st_size,
                 version=VersionWritten(ingested_path(name), frame.rows, frame.columns, frame.size_bytes),
+                private=pipeline.file_specs()[name].private,
             )
         )
     events.append(RunIngested(seq=len(events) + 1, time=now, run_id=store.run_id))
