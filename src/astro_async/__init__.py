@@ -15,7 +15,15 @@ if TYPE_CHECKING:
     from astro_async._core.status import RunStatus, StepStatus
     from astro_async.api import EventStream, RunResult, StopSwitch, ingest, plan, run, stream
     from astro_async.context import StepContext
-    from astro_async.desk import Amendment, ColumnChange, Decision, amend, compare, discard, export_quarantine
+    from astro_async.desk import (
+        Amendment,
+        ColumnChange,
+        Decision,
+        amend,
+        discard,
+        export_quarantine,
+        preview_amendment,
+    )
     from astro_async.exceptions import AstroError
     from astro_async.files import AstroFile, AstroFileSpec, StepFiles
     from astro_async.ingest_spec import IngestFileSpec
@@ -51,7 +59,6 @@ __all__ = [
     "StepStatus",
     "StopSwitch",
     "amend",
-    "compare",
     "discard",
     "expect",
     "export_quarantine",
@@ -59,6 +66,7 @@ __all__ = [
     "list_runs",
     "load_pipeline",
     "plan",
+    "preview_amendment",
     "read_run",
     "run",
     "stream",
@@ -89,7 +97,6 @@ _HOME_OF = {
     "StepStatus": "_core.status",
     "StopSwitch": "api",
     "amend": "desk",
-    "compare": "desk",
     "discard": "desk",
     "expect": "rules",
     "export_quarantine": "desk",
@@ -97,6 +104,7 @@ _HOME_OF = {
     "list_runs": "reading",
     "load_pipeline": "loading",
     "plan": "api",
+    "preview_amendment": "desk",
     "read_run": "reading",
     "run": "api",
     "stream": "api",

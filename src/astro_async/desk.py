@@ -1,7 +1,7 @@
 """The repair desk for applications: parked rows out, corrected rows back, rows left out for good.
 
-What the commands `astro quarantine export`, `amend` and `discard` do. Needs no pipeline; works in threads, so an
-event loop goes on meanwhile.
+What the commands `astro quarantine export`, `amend` and `discard` do. Needs no pipeline; works in threads, so
+an event loop goes on meanwhile.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ __all__ = [
     "ColumnChange",
     "Decision",
     "amend",
-    "compare",
     "discard",
     "export_quarantine",
     "open_desk",
+    "preview_amendment",
     "store_amendment",
     "store_discard",
 ]
@@ -60,8 +60,8 @@ async def export_quarantine(
 ) -> int:
     """Write the rows that a step has parked to a file, for a person to correct.
 
-    `_astro_row` is the position of the row in the step's input, null where the step had changed the row before
-    it set it aside. Takes no lock.
+    `_astro_row` is the position of the row in the step's input, null where the step had changed the row
+    before it set it aside. Takes no lock.
 
     Args:
         path: Ends as `.csv`, `.parquet` or `.xlsx`. Appears whole, or not at all.
@@ -102,7 +102,7 @@ async def export_quarantine(
     return await in_thread(export)
 
 
-async def compare(
+async def preview_amendment(
     path: PathLike,
     *,
     pipeline_dir: PathLike = ".",
@@ -135,8 +135,8 @@ async def amend(
 ) -> Decision | None:
     """Give corrected rows back: from its next attempt on, the step is given them so.
 
-    Rows that are as they were parked, or missing from the file, stay as they are. A later decision about a row
-    replaces an earlier one.
+    Rows that are as they were parked, or missing from the file, stay as they are. A later decision about a
+    row replaces an earlier one.
 
     Args:
         path: What `export_quarantine` wrote, corrected.
@@ -152,7 +152,7 @@ async def amend(
 
     Raises:
         RunNotFoundError: There is no such run.
-        RunRefusedError: Nothing is parked, nothing of that name, or more than one; the step has run meanwhile.
+        RunRefusedError: Nothing of that name is parked, or more than one; the step has run meanwhile.
         DeskError: The file does not fit the parked rows; nothing is stored.
         RunLockedError: The run is going on.
         StorageError: The disk refuses; nothing is decided then.

@@ -6,6 +6,7 @@ A decision is about rows that one attempt of a step set aside. It waits until th
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from astro_async._core.events import FileFlow
@@ -13,6 +14,7 @@ from astro_async._core.records import Patch, RunRecord, StepRecord
 from astro_async.exceptions import RunRefusedError
 
 __all__ = [
+    "Forecast",
     "Waiting",
     "choose_flow",
     "choose_flows",
@@ -22,6 +24,27 @@ __all__ = [
     "group_patches",
     "waiting_patches",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a check would make of the rows that it parked of a file.
+
+    Attributes:
+        file: The file.
+        parked: How many rows it parked.
+        passing: How many of them would pass.
+        discarded: How many of them are left out.
+        new: How many rows would be parked that were not.
+        problem: Why nothing can be said; the counts mean nothing then.
+    """
+
+    file: str
+    parked: int
+    passing: int = 0
+    discarded: int = 0
+    new: int = 0
+    problem: str | None = None
 
 
 class Waiting(NamedTuple):

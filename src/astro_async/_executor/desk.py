@@ -167,8 +167,8 @@ def choose_rows(parked: ParkedRows, positions: Sequence[range] | None) -> pl.Dat
             there = set(found[ROW_COLUMN].to_list())
             lost = next(position for position in each if position not in there)
             raise DeskError(
-                f"no row {lost} of {parked.flow.name!r} is parked by step {parked.step.step_id!r}: the numbers "
-                f"are those in {ROW_COLUMN} of `astro quarantine export`. Nothing is stored"
+                f"no row {lost} of {parked.flow.name!r} is parked by step {parked.step.step_id!r}: "
+                f"the numbers are those in {ROW_COLUMN} of `astro quarantine export`. Nothing is stored"
             )
     return pl.concat(wanted).unique(subset=ROW_COLUMN, maintain_order=True)
 
@@ -286,8 +286,8 @@ def _find_flow(record: RunRecord, step_id: str, name: str, attempt: int | None) 
         raise RunRefusedError(f"step {step_id!r} of run {record.run_id} has set no rows of {name!r} aside")
     if attempt not in (None, step.attempt):
         raise RunRefusedError(
-            f"step {step_id!r} of run {record.run_id} has run again meanwhile: export its rows again, and "
-            "give those back. Nothing is stored"
+            f"step {step_id!r} of run {record.run_id} has run again meanwhile: export its rows again, "
+            "and give those back. Nothing is stored"
         )
     return flows[0], step.attempt
 

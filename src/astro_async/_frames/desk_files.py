@@ -1,8 +1,8 @@
 """The files in which parked rows go out to a person and come back: CSV, Parquet, XLSX.
 
 Beside the columns of the file they have `_astro_row` and the reason. In CSV an unquoted empty field is null
-and `""` is empty text. In XLSX every cell is text, so that no spreadsheet reformats it; an empty cell is null,
-and a cell with two quote characters is empty text.
+and `""` is empty text. In XLSX every cell is text, so that no spreadsheet reformats it; an empty cell
+is null, and a cell with two quote characters is empty text.
 """
 
 from __future__ import annotations

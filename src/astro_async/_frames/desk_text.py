@@ -79,7 +79,8 @@ def _as_text(value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
         return _datetime_as_text(value, dtype)
     if isinstance(dtype, pl.Duration):
         return value.cast(pl.Int64).cast(pl.String)
-    # Polars writes days and times as ISO 8601, to the last digit.
+    if isinstance(dtype, pl.Time):
+        return value.dt.strftime("%H:%M:%S%.f")
     return value.bin.encode("hex") if isinstance(dtype, pl.Binary) else value.cast(pl.String)
 
 

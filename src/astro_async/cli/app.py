@@ -32,7 +32,8 @@ class AstroGroup(LazyGroup):
         "show": LazyCommand("astro_async.cli.show_command", "Show a run: its files and its steps."),
         "logs": LazyCommand("astro_async.cli.logs_command", "Print the log of a run."),
         "quarantine": LazyCommand(
-            "astro_async.cli.quarantine_command", "Look at rows that steps have set aside."
+            "astro_async.cli.quarantine_command",
+            "Look at rows that steps have set aside, correct them, or leave them out.",
         ),
     }
 
