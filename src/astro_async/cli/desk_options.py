@@ -51,14 +51,15 @@ def confirm(question: str, *, yes: bool) -> None:
     """
     if yes:
         return
-    try:
-        agreed = typer.confirm(question, err=True)
-    except typer.Abort:
+    # Not by typer.confirm: that writes a blank to stdout, where a document may be awaited.
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline()
+    if not answer:
         print(file=sys.stderr)
         raise DeskError(
             "nobody answered, so nothing is stored: give --yes where nobody can be asked"
         ) from None
-    if not agreed:
+    if answer.strip().lower() not in ("y", "yes"):
         raise DeskError("nothing is stored")
 
 

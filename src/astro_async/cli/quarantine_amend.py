@@ -128,8 +128,8 @@ def change_lines(amendment: Amendment, *, show_values: bool = False) -> Iterator
     suspicious = [safe(change.column) for change in amendment.changes if change.is_suspicious]
     if suspicious:
         yield (
-            f"warning: nearly every row of {', '.join(suspicious)} differs: has a spreadsheet reformatted it? "
-            "Look with --show-values; .xlsx keeps text as it is"
+            f"warning: nearly every row of {', '.join(suspicious)} differs: has a spreadsheet reformatted "
+            "it? Look with --show-values; .xlsx keeps text as it is"
         )
 
 
