@@ -62,7 +62,7 @@ def test_20d_two_steps_on_one_file_are_amended_and_one_retry_lands_every_row(pro
     edit("high.csv", ("3,500", "3,50"), ("5,500", "5,60"))
     told = astro("quarantine", "amend", run_id, "low", "low.csv", "--yes").stdout
     assert told == (
-        "2 of 2 rows, differ:\n  score: 2 of 2 rows, 1 of them to null\namended 2 rows of scores\n"
+        "2 of 2 rows differ:\n  score: 2 of 2 rows, 1 of them to null\namended 2 rows of scores\n"
         f"low waits for a run with 2 rows amended\nnext: astro run {run_id}\n"
     )
     assert document("quarantine", "amend", run_id, "high", "high.csv", "--yes")["rows"] == 2
@@ -96,7 +96,7 @@ def test_amend_shows_values_only_when_asked_and_asks_before_it_stores(project: P
     Path("rows.csv").write_text("_astro_row;id;score\r\n0;1;77777\r\n", encoding="utf-8-sig")
     answer = CliRunner().invoke(app, ["quarantine", "amend", "latest", "low", "rows.csv"], input="n\n")
     assert answer.exit_code == 1
-    assert "1 of 1 row, of 2 parked, differ:\n  score: 1 of 1 row\n" in answer.stdout
+    assert "1 of 1 row (2 are parked) differ:\n  score: 1 of 1 row\n" in answer.stdout
     assert "77777" not in answer.output
     assert "nothing is stored" in answer.stderr
     assert "nobody answered" in astro("quarantine", "amend", "latest", "low", "rows.csv", code=1).stderr

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -75,22 +75,22 @@ def sweep(act: str, tmp_path: Path, fails_at: Callable[[int], MortalDisk | Refus
     run_id = start(act, base)
     decided, undecided = ENDS[act]
     before = len(read_run(base, run_id).patches)
+    untouched = shutil.copytree(base, tmp_path / "undisturbed", symlinks=True)
+    disk = MortalDisk()
+    decide(act, untouched, run_id, disk)
+    assert end(untouched, run_id) == decided
     seen = set()
-    for operation in itertools.count(1):
+    for operation in range(disk.count + 1):
         directory = shutil.copytree(base, tmp_path / f"at-{operation}", symlinks=True)
-        try:
+        with contextlib.suppress(Death, StorageError):
             decide(act, directory, run_id, fails_at(operation))
-        except (Death, StorageError):
-            is_stored = len(read_run(directory, run_id).patches) > before
-        else:
-            break
+        is_stored = len(read_run(directory, run_id).patches) > before
         seen.add(is_stored)
         assert end(directory, run_id) == (decided if is_stored else undecided), f"at operation {operation}"
         shutil.rmtree(directory)
-    assert end(directory, run_id) == decided
     # It was cut off on either side of the point at which it is stored.
     assert seen == {True, False}
-    assert operation > 10
+    assert disk.count > 10
 
 
 @pytest.mark.parametrize("act", list(ENDS))

@@ -118,9 +118,9 @@ def change_lines(amendment: Amendment, *, show_values: bool = False) -> Iterator
         yield f"nothing to amend: {given}, all as they were parked"
         return
     of_parked = (
-        "" if amendment.rows_given == amendment.rows_parked else f", of {amendment.rows_parked:,} parked"
+        "" if amendment.rows_given == amendment.rows_parked else f" ({amendment.rows_parked:,} are parked)"
     )
-    yield f"{amendment.rows:,} of {given}{of_parked}, differ:"
+    yield f"{amendment.rows:,} of {given}{of_parked} differ:"
     for change in amendment.changes:
         yield f"  {safe(change.column)}: {_describe_change(change, amendment.rows_given)}"
     if show_values:
