@@ -210,7 +210,7 @@ def test_decisions_wait_for_nobody(command: list[str], project: Path) -> None:
     ("arguments", "code", "message"),
     [
         (["export", "zzzzz", "low", "-o", "x.csv"], 1, "there is no run 'zzzzz'"),
-        (["export", "latest", "none", "-o", "x.csv"], 1, "'none' is no step of run"),
+        (["export", "latest", "none", "-o", "x.csv"], 1, "'none' is no step of the run"),
         (
             ["export", "latest", "low", "--file", "none", "-o", "x.csv"],
             1,
@@ -221,7 +221,7 @@ def test_decisions_wait_for_nobody(command: list[str], project: Path) -> None:
         (["export", "latest", "low", "-o", "x.csv", "--separator", "|"], 2, "separator"),
         (["export", "latest", "low"], 2, "--output"),
         (["amend", "latest", "low", "none.csv"], 1, "none.csv does not exist"),
-        (["amend", "latest", "none", "none.csv"], 1, "'none' is no step of run"),
+        (["amend", "latest", "none", "none.csv"], 1, "'none' is no step of the run"),
         (["discard", "latest", "low", "--all"], 2, "--because"),
         (["discard", "latest", "low", "--because", "x"], 2, "either --rows 3,7-9 or --all"),
         (["discard", "latest", "low", "--rows", "0", "--all", "--because", "x"], 2, "either --rows"),
@@ -232,7 +232,7 @@ def test_decisions_wait_for_nobody(command: list[str], project: Path) -> None:
             1,
             "no row 2 of 'scores'",
         ),
-        (["stats", "latest", "none"], 1, "'none' is no step of run"),
+        (["stats", "latest", "none"], 1, "'none' is no step of the run"),
     ],
 )
 def test_what_makes_no_sense_is_refused(arguments: list[str], code: int, message: str, project: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
@@ -38,6 +38,7 @@ def make_pipeline(lowest: int) -> Pipeline:
 
 def decide(act: str, directory: Path, run_id: str, disk: MortalDisk | RefusingDisk) -> None:
     services = Services(disk=disk)
+    call: Callable[[], Awaitable[object]]
     if act == "discard":
         call = partial(discard, [1], because="no", pipeline_dir=directory, run_id=run_id, services=services)
     else:

@@ -79,9 +79,6 @@ def choose_flows(
     """
     flows = flows_in_quarantine(record)
     known = list(dict.fromkeys(owner.step_id for owner, _ in flows))
-    if step_id is not None and step_id not in record.steps:
-        steps = ", ".join(record.steps) or "none"
-        raise RunRefusedError(f"{step_id!r} is no step of run {record.run_id}; its steps are {steps}")
     if not known:
         raise RunRefusedError(f"run {record.run_id} ({record.status.value}) has no rows in quarantine")
     if step_id is None and len(known) > 1:
@@ -90,9 +87,10 @@ def choose_flows(
         )
     wanted = known[0] if step_id is None else step_id
     if wanted not in known:
+        step = record.steps.get(wanted)
+        what = "is no step of the run" if step is None else f"({step.status.value}) has no rows in quarantine"
         raise RunRefusedError(
-            f"{wanted!r} ({record.steps[wanted].status.value}) has no rows in quarantine; in quarantine of "
-            f"run {record.run_id} are rows of {', '.join(known)}"
+            f"{wanted!r} {what}; in quarantine of run {record.run_id} are rows of {', '.join(known)}"
         )
     chosen = [(owner, flow) for owner, flow in flows if owner.step_id == wanted]
     names = [flow.name for _, flow in chosen]
