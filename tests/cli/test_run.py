@@ -152,7 +152,13 @@ def test_dry_run_changes_nothing(tmp_path: Path) -> None:
     assert lines[3] == "    0 of 1 parked row of scores would now pass"
     assert lines[4] == "  publish: was blocked"
     planned = document("run", "--dry-run", "-C", tmp_path)
-    assert planned["again"][0] == {"step_id": "check", "reason": "quarantined", "because": None}
+    forecast = {"file": "scores", "parked": 1, "passing": 0, "discarded": 0, "new": 0, "problem": None}
+    assert planned["again"][0] == {
+        "step_id": "check",
+        "reason": "quarantined",
+        "because": None,
+        "forecast": [forecast],
+    }
     assert tree(tmp_path) == before
     assert next(tmp_path.glob(".working/*/events.jsonl")).read_bytes() == journal
 
