@@ -16,6 +16,15 @@ if TYPE_CHECKING:
     from astro_async._core.verification import Finding, Verification
     from astro_async.api import EventStream, RunResult, StopSwitch, ingest, plan, run, stream, verify
     from astro_async.context import StepContext
+    from astro_async.desk import (
+        Amendment,
+        ColumnChange,
+        Decision,
+        amend,
+        discard,
+        export_quarantine,
+        preview_amendment,
+    )
     from astro_async.exceptions import AstroError
     from astro_async.files import AstroFile, AstroFileSpec, StepFiles
     from astro_async.ingest_spec import IngestFileSpec
@@ -27,9 +36,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Amendment",
     "AstroError",
     "AstroFile",
     "AstroFileSpec",
+    "ColumnChange",
+    "Decision",
     "EventStream",
     "ExecutionMode",
     "Expectation",
@@ -49,11 +61,15 @@ __all__ = [
     "StepStatus",
     "StopSwitch",
     "Verification",
+    "amend",
+    "discard",
     "expect",
+    "export_quarantine",
     "ingest",
     "list_runs",
     "load_pipeline",
     "plan",
+    "preview_amendment",
     "read_run",
     "run",
     "stream",
@@ -61,9 +77,12 @@ __all__ = [
 ]
 
 _HOME_OF = {
+    "Amendment": "desk",
     "AstroError": "exceptions",
     "AstroFile": "files",
     "AstroFileSpec": "files",
+    "ColumnChange": "desk",
+    "Decision": "desk",
     "EventStream": "api",
     "ExecutionMode": "pipeline",
     "Expectation": "rules",
@@ -83,11 +102,15 @@ _HOME_OF = {
     "StepStatus": "_core.status",
     "StopSwitch": "api",
     "Verification": "_core.verification",
+    "amend": "desk",
+    "discard": "desk",
     "expect": "rules",
+    "export_quarantine": "desk",
     "ingest": "api",
     "list_runs": "reading",
     "load_pipeline": "loading",
     "plan": "api",
+    "preview_amendment": "desk",
     "read_run": "reading",
     "run": "api",
     "stream": "api",

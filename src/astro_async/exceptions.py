@@ -9,6 +9,7 @@ from __future__ import annotations
 __all__ = [
     "AstroError",
     "ConservationError",
+    "DeskError",
     "FileAccessError",
     "IllegalTransitionError",
     "IngestError",
@@ -87,6 +88,10 @@ class FileAccessError(StepError):
 
 class QuarantineError(StepError):
     """Rows that cannot be set aside: missing columns, values that do not cast, or over the limit."""
+
+
+class DeskError(AstroError):
+    """What was given to the repair desk does not fit the parked rows; nothing of it is stored."""
 
 
 class RuleError(StepError):

@@ -38,6 +38,8 @@ class IngestFileSpec:
         preprocess: Reads the file instead: given its path, returns the rows.
         optional: The file may be absent: steps are given None for it, and a step all of whose files are
             absent is `skipped`.
+        private: Nobody but the owner may read parked rows of the file, decisions about them, or exports:
+            they get mode 0600. What is ingested and published is not hidden by this.
     """
 
     name: str
@@ -52,6 +54,7 @@ class IngestFileSpec:
     null_values: tuple[str, ...] | str = ()
     preprocess: Callable[[Path], pl.DataFrame] | None = None
     optional: bool = False
+    private: bool = False
 
     def dialect(self) -> CsvDialect:
         """Return how to read the file as CSV.

@@ -256,6 +256,7 @@ def _as_parquet(spec: IngestFileSpec) -> IngestFileSpec:
         spec.schema,
         preprocess=_read_parquet,
         optional=spec.optional,
+        private=spec.private,
     )
 
 

@@ -31,6 +31,7 @@ from astro_async import (
 )
 from astro_async._executor.invocation import Services
 from astro_async._frames.parquet import load_frame, load_parts
+from astro_async._store.atomic import PUBLISHED_MODE
 from astro_async._store.staging import StagedFile, StagedPart
 from astro_async.exceptions import FileAccessError, IngestError, QuarantineError, StepError
 from astro_async.testing import ingest_frames, read_file, read_filtered, read_quarantine
@@ -464,10 +465,10 @@ async def test_09_200_tasks_in_one_step(tmp_path: Path) -> None:
 class SparseDisk(VolatileDisk):
     """Takes files without content for published; the others are published as ever."""
 
-    def publish(self, staged: str, path: str) -> None:
+    def publish(self, staged: str, path: str, *, mode: int = PUBLISHED_MODE) -> None:
         """Publish a file if there is anything in it."""
         if os.path.getsize(staged):
-            super().publish(staged, path)
+            super().publish(staged, path, mode=mode)
 
 
 async def test_10_part_100000_comes_after_99999(tmp_path: Path) -> None:

@@ -378,11 +378,13 @@ def test_a_part_that_the_records_skip(bench: Bench) -> None:
 def test_a_record_that_leads_out_of_the_run(bench: Bench) -> None:
     secret = bench.directory / "secret.parquet"
     pl.DataFrame({"id": [1]}).write_parquet(secret)
-    rewrite_records(
-        bench, lambda line: line.replace(b"versions/teams/free.1.parquet", b"../../secret.parquet")
-    )
-    found = bench.verify()
-    assert ("changed", "../../secret.parquet") in faults(found)
+    named, outside = b"versions/teams/free.1.parquet", b"../../secret.parquet"
+    bench.edit_journal(lambda lines: [line.replace(named, outside) for line in lines])
+    (bench.folder / "manifest.json").unlink()
+    found = bench.verify(repair=True)
+    assert ("journal", "events.jsonl") in faults(found)
+    assert (found.repairs, found.files) == ((), 0)
+    assert any("../../secret.parquet" in finding.message for finding in found.findings)
     assert secret.exists()
 
 

@@ -131,7 +131,7 @@ def test_quarantine_show_says_what_there_is(tmp_path: Path) -> None:
         return astro("quarantine", "show", "latest", *more, "-C", tmp_path, code=1).stderr
 
     assert "'nope' is no step of the run; in quarantine" in refusal("nope")
-    assert "'publish' has no rows in quarantine" in refusal("publish")
+    assert "'publish' (blocked) has no rows in quarantine" in refusal("publish")
     assert "set aside no rows of 'x', but of scores" in refusal("check", "--file", "x")
 
 

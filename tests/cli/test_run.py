@@ -149,9 +149,16 @@ def test_dry_run_changes_nothing(tmp_path: Path) -> None:
     lines = astro("run", "--dry-run", "-C", tmp_path, "--events", events).stdout.splitlines()
     assert lines[1] == "2 of 2 steps would run; nothing is changed now"
     assert lines[2] == "  check: has rows in quarantine; it gets its whole input again"
-    assert lines[3] == "  publish: was blocked"
+    assert lines[3] == "    0 of 1 parked row of scores would now pass"
+    assert lines[4] == "  publish: was blocked"
     planned = document("run", "--dry-run", "-C", tmp_path)
-    assert planned["again"][0] == {"step_id": "check", "reason": "quarantined", "because": None}
+    forecast = {"file": "scores", "parked": 1, "passing": 0, "discarded": 0, "new": 0, "problem": None}
+    assert planned["again"][0] == {
+        "step_id": "check",
+        "reason": "quarantined",
+        "because": None,
+        "forecast": [forecast],
+    }
     assert tree(tmp_path) == before
     assert next(tmp_path.glob(".working/*/events.jsonl")).read_bytes() == journal
 

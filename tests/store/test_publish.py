@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from astro_async._core.events import FileFlow, PartWritten, SavedFile, VersionWritten
-from astro_async._store.atomic import Disk
+from astro_async._store.atomic import PUBLISHED_MODE, Disk
 from astro_async._store.layout import part_path, positions_path
 from astro_async._store.publish import Publisher
 from astro_async._store.staging import FileOutput, StagedFile, StagedPart, Staging
@@ -129,7 +129,7 @@ class HollowDisk(Disk):
     def make_directory(self, path: str, *, is_kept: bool = True) -> None:
         pass
 
-    def publish(self, staged: str, path: str) -> None:
+    def publish(self, staged: str, path: str, *, mode: int = PUBLISHED_MODE) -> None:
         pass
 
     def link(self, path: str, name: str, *, temporary: str | None = None) -> None:

@@ -178,6 +178,7 @@ class FileIngested(Event, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     source_path: str
     source_size_bytes: int
     version: VersionWritten
+    private: bool = False
 
 
 class RunIngested(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="run_ingested"):
@@ -262,6 +263,10 @@ class RowsPatched(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False
         rows: How many rows it decides about.
         discarded: How many of them are left out.
         because: Why, in the operator's words.
+        amended_waiting: Rows of the step and file that are amended and not yet run, this decision included.
+        discarded_waiting: Rows that are left out and not yet run, this decision included.
+
+    `attempt` is the one that set the rows aside. Of two decisions about one row of it the later one counts.
     """
 
     file: str
@@ -269,6 +274,8 @@ class RowsPatched(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False
     rows: int
     discarded: int
     because: str | None = None
+    amended_waiting: int = 0
+    discarded_waiting: int = 0
 
 
 class VersionsDropped(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="versions_dropped"):

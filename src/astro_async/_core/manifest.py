@@ -60,6 +60,7 @@ class ManifestFile(msgspec.Struct, frozen=True, omit_defaults=True):
     source_size_bytes: int
     size_bytes: int
     tail_crc32: int | None = None
+    private: bool = False
 
 
 class ManifestHead(msgspec.Struct, frozen=True, kw_only=True):

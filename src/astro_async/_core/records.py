@@ -49,6 +49,7 @@ class IngestedFile(msgspec.Struct, frozen=True, omit_defaults=True):
         source_size_bytes: Size of the source.
         size_bytes: Size of the ingested version.
         tail_crc32: As in `VersionWritten`.
+        private: Parked rows of it are for the eyes of their owner only.
     """
 
     name: str
@@ -59,6 +60,7 @@ class IngestedFile(msgspec.Struct, frozen=True, omit_defaults=True):
     source_size_bytes: int
     size_bytes: int
     tail_crc32: int | None = None
+    private: bool = False
 
 
 class StepRecord(msgspec.Struct, frozen=True, gc=False):
@@ -91,7 +93,7 @@ class StepRecord(msgspec.Struct, frozen=True, gc=False):
         return {flow.name: flow.published.path for flow in self.files if flow.published is not None}
 
 
-class Patch(msgspec.Struct, frozen=True):
+class Patch(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an operator decided about rows of a step's input; see `RowsPatched`.
 
     Attributes:
@@ -102,6 +104,9 @@ class Patch(msgspec.Struct, frozen=True):
         discarded: How many of them are left out.
         because: Why, in the operator's words.
         recorded_at: When.
+        attempt: The attempt of the step that set the rows aside.
+        amended_waiting: As `RowsPatched`.
+        discarded_waiting: As `RowsPatched`.
     """
 
     step_id: str
@@ -111,6 +116,9 @@ class Patch(msgspec.Struct, frozen=True):
     discarded: int
     because: str | None
     recorded_at: str
+    attempt: int = 0
+    amended_waiting: int = 0
+    discarded_waiting: int = 0
 
 
 class RunRecord(msgspec.Struct):
@@ -334,6 +342,9 @@ def _patch(event: RowsPatched) -> Patch:
         discarded=event.discarded,
         because=event.because,
         recorded_at=event.time,
+        attempt=event.attempt or 0,
+        amended_waiting=event.amended_waiting,
+        discarded_waiting=event.discarded_waiting,
     )
 
 
@@ -348,4 +359,5 @@ def _ingested(event: FileIngested) -> IngestedFile:
         source_size_bytes=event.source_size_bytes,
         size_bytes=version.size_bytes,
         tail_crc32=version.tail_crc32,
+        private=event.private,
     )

@@ -25,8 +25,8 @@ import polars as pl
 from astro_async._core.events import FileFlow, StatRecorded
 from astro_async._core.status import StepStatus
 from astro_async._frames.columns import ROW_COLUMN
-from astro_async._frames.parquet import load_frame, scan_frame, write_frame
-from astro_async._frames.patches import apply_patches
+from astro_async._frames.parquet import scan_frame, write_frame
+from astro_async._frames.patches import apply_patches, load_patches
 from astro_async._store.atomic import Disk
 from astro_async._store.staging import FileOutput, StagedFile, Staging
 from astro_async._threads import in_thread
@@ -102,14 +102,15 @@ class RunResources:
         context: What step code may know of the run.
         disk: The seam.
         publish: Gives what an attempt of a step wrote its final names.
-        patches: By step and file, the absolute paths of the patches to apply, in order.
+        patches: By step and file, the absolute paths of the patches to apply, in order; those about rows
+            that one attempt set aside are together.
         deciding: Held, for an instant, by who begins or ends an attempt.
     """
 
     context: RunContext
     disk: Disk
     publish: Callable[[str, int, Sequence[FileOutput]], tuple[FileFlow, ...]]
-    patches: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
+    patches: Mapping[tuple[str, str], Sequence[Sequence[str]]] = field(default_factory=dict)
     deciding: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -223,14 +224,14 @@ class Attempt(msgspec.Struct, gc=False, eq=False):
         return is_first
 
 
-def _stage_patched(output: FileOutput, path: str, patches: Sequence[str], staging: Staging) -> str:
+def _stage_patched(output: FileOutput, path: str, patches: Sequence[Sequence[str]], staging: Staging) -> str:
     """Stage what patches make of a version, and note it in the output; return its path. Blocks.
 
     Raises:
         StepError: Rows of a patch are not in the version any more.
         StorageError: The disk refuses.
     """
-    patched = apply_patches(scan_frame(path), [load_frame(patch) for patch in patches])
+    patched = apply_patches(scan_frame(path), load_patches(patches))
     whole, given, rows = staging.next_path(), staging.next_path(), staging.next_path()
     write_frame(patched, whole)
     written = write_frame(scan_frame(whole).drop(ROW_COLUMN), given)

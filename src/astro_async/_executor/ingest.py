@@ -250,6 +250,7 @@ def _first_events(
                     frame.size_bytes,
                     read_tail_crc32(f"{store.directory}/{ingested_path(name)}"),
                 ),
+                private=pipeline.file_specs()[name].private,
             )
         )
     events.append(RunIngested(seq=len(events) + 1, time=now, run_id=store.run_id))

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import anyio
 
+from astro_async._core.decisions import find_same_again
 from astro_async._core.events import RunPlanned, VersionsDropped
 from astro_async._core.graph import Graph
 from astro_async._core.lineage import Plan, droppable_versions, plan_run
@@ -38,6 +39,11 @@ __all__ = ["Invocation", "Invoker", "RunOptions", "Services", "check_params"]
 
 # A change early in a large pipeline concerns thousands of steps alike.
 _MAX_NOTICES: Final = 10
+
+_SAME_AGAIN: Final = (
+    "step {} set the same number of rows aside for the same reasons again: no step, parameter, input or "
+    "decision about its rows has changed since its last attempt (its code is not compared)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +142,13 @@ class Invoker:
             store.notices.clear()
             title = f"{now} run {run_id}, {len(plan.again)} of {len(graph.nodes)} steps, jobs {jobs}"
             store.log.start_invocation(title)
-            params = {**store.record.params, **params}
+            before, recorded_params = dict(store.record.steps), store.record.params
+            params = {**recorded_params, **params}
             event = _plan_event(store.record, graph, plan, params, jobs, now)
             hung = await self._tell_and_run(store, graph, plan, event)
+            for step_id in find_same_again(before, store.record, recorded_params):
+                notices.append(_SAME_AGAIN.format(step_id))
+                self.logger.warning("%s", notices[-1])
             return Invocation(store.record, plan, (*notices, *store.notices), tuple(hung))
         finally:
             self.logger.removeHandler(store.log)

@@ -61,7 +61,7 @@ class _Task:
     step_id: str
     attempt: int
     inputs: tuple[FileInput | None, ...]
-    patches: Mapping[tuple[str, str], Sequence[str]]
+    patches: Mapping[tuple[str, str], Sequence[Sequence[str]]]
     pickled_step: bytes | None
 
 

@@ -18,6 +18,7 @@ from astro_async.exceptions import PipelineError
 __all__ = [
     "bad_name",
     "check_schema",
+    "convert_text",
     "describe_type",
     "is_read_natively",
     "is_text",
@@ -152,6 +153,11 @@ def read_leniently(
             *(pl.col(name).cast(dtype) for name, dtype in types.items() if is_text(dtype)),
         )
     )
+
+
+def convert_text(text: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    """Build what reads one text of a type, within a list or struct too; null where it is none."""
+    return text.cast(dtype, strict=False) if is_text(dtype) else _convert(_clean(text, dtype, ()), dtype)
 
 
 def refuse_bad(name: str) -> pl.Expr:

@@ -12,10 +12,11 @@ import polars as pl
 
 from astro_async._frames.columns import RESERVED_PREFIX, ROW_COLUMN
 from astro_async._frames.conform import conform_rows
+from astro_async._frames.parquet import load_frame
 from astro_async._frames.positions import find_positions
 from astro_async.exceptions import QuarantineError, StepError
 
-__all__ = ["apply_patches", "build_patch"]
+__all__ = ["apply_patches", "build_patch", "load_patches", "merge_decisions"]
 
 _ORIGINAL = "original"
 _REPLACEMENT = "replacement"
@@ -56,6 +57,22 @@ def build_patch(
         else after.to_struct(_REPLACEMENT)
     )
     return pl.DataFrame([positions.cast(pl.UInt64).alias(ROW_COLUMN), before.to_struct(_ORIGINAL), new])
+
+
+def load_patches(groups: Sequence[Sequence[str]]) -> list[pl.DataFrame]:
+    """Load patches that apply one after the other; each group of paths makes one of them.
+
+    Raises:
+        StorageError: A patch cannot be read.
+    """
+    return [merge_decisions([load_frame(path) for path in group]) for group in groups]
+
+
+def merge_decisions(patches: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Make one patch of those about rows that one attempt set aside: the later decision on a row counts."""
+    joined = pl.concat(patches)
+    is_last = pl.col(ROW_COLUMN).is_null() | pl.col(ROW_COLUMN).is_last_distinct()
+    return joined.filter(is_last)
 
 
 def apply_patches(snapshot: pl.LazyFrame, patches: Sequence[pl.DataFrame]) -> pl.LazyFrame:

@@ -18,7 +18,7 @@ from typing import Final
 
 from astro_async.exceptions import StorageError, SymlinkError
 
-__all__ = ["Disk", "refuse_symlinks", "storage_errors"]
+__all__ = ["PRIVATE_MODE", "PUBLISHED_MODE", "Disk", "refuse_symlinks", "storage_errors"]
 
 # linux/fs.h; file systems without shared extents answer with an error and the file is copied.
 _FICLONE: Final = 0x40049409
@@ -30,6 +30,8 @@ _NO_LINK: Final = frozenset({errno.EMLINK, errno.EXDEV, errno.EPERM, errno.ENOTS
 _NO_FOLLOW: Final = os.O_NOFOLLOW | os.O_CLOEXEC
 
 PUBLISHED_MODE: Final = 0o444
+
+PRIVATE_MODE: Final = 0o600
 
 
 class storage_errors:  # noqa: N801 - read as what it does: `with storage_errors("write", path):`
@@ -151,8 +153,8 @@ class Disk:
         for directory in sorted(remaining):
             self.sync(directory)
 
-    def publish(self, staged: str, path: str) -> None:
-        """Give a finished file its final, read-only name, never over an existing one.
+    def publish(self, staged: str, path: str, *, mode: int = PUBLISHED_MODE) -> None:
+        """Give a finished file its final name and mode, never over an existing one.
 
         Only the holder of the run's lock publishes, so nothing can come between look and rename.
 
@@ -161,10 +163,24 @@ class Disk:
         """
         with storage_errors("publish", path):
             self.before("publish", path)
-            os.chmod(staged, PUBLISHED_MODE)
+            os.chmod(staged, mode)
             if os.path.lexists(path):
                 raise FileExistsError(errno.EEXIST, "the file exists already", path)
             os.rename(staged, path)
+
+    def replace(self, temporary: str, path: str, *, over_existing: bool) -> None:
+        """Give a finished file outside of the run its name, durably; whoever looks sees all of it or nothing.
+
+        Raises:
+            StorageError: The name exists and is not to be replaced, or the disk refuses.
+        """
+        self.sync(temporary)
+        with storage_errors("write", path):
+            self.before("rename", path)
+            if not over_existing and os.path.lexists(path):
+                raise FileExistsError(errno.EEXIST, "the file exists already", path)
+            os.replace(temporary, path)
+        self.sync(os.path.dirname(os.path.abspath(path)))
 
     def link(self, path: str, name: str, *, temporary: str | None = None) -> None:
         """Make `name` a link to the immutable file `path`, in place of what had that name.

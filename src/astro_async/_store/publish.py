@@ -17,7 +17,7 @@ from astro_async._core.lineage import active_versions
 from astro_async._core.names import fold_case
 from astro_async._core.records import RunRecord
 from astro_async._store import layout
-from astro_async._store.atomic import Disk, refuse_symlinks
+from astro_async._store.atomic import PRIVATE_MODE, PUBLISHED_MODE, Disk, refuse_symlinks
 from astro_async._store.checksum import read_tail_crc32
 from astro_async._store.staging import FileOutput, StagedFile
 from astro_async.exceptions import StepError, StorageError, SymlinkError
@@ -44,6 +44,7 @@ class Publisher:
             for flow in record.files
             for saved in flow.saved
         }
+        self._private = {name for name, file in run.files.items() if file.private}
         self.unsynced: deque[str] = deque()
         self.unsynced_links: deque[str] = deque()
 
@@ -127,11 +128,12 @@ class Publisher:
         parts: list[PartWritten] = []
         for number, part in enumerate(output.parts, start=1):
             path = layout.part_path(step_id, output.name, number)
-            crc = self._place(part.rows, path, placed, targets)
+            mode = self.parked_mode(output.name)
+            crc = self._place(part.rows, path, placed, targets, mode=mode)
             positions = None
             if part.positions is not None:
                 positions = layout.positions_path(path)
-                self._place(part.positions, positions, placed, targets)
+                self._place(part.positions, positions, placed, targets, mode=mode)
             parts.append(PartWritten(path, part.rows.rows, part.rows.size_bytes, positions, crc))
         filtered = None
         if output.filtered is not None:
@@ -146,13 +148,25 @@ class Publisher:
         # vouches for the rest.
         return VersionWritten(output.read, output.rows_in, 0, 0)
 
-    def _place(self, staged: StagedFile, path: str, placed: dict[str, str], targets: list[str]) -> int:
+    def parked_mode(self, name: str) -> int:
+        """Return the mode of files that hold rows of a file which are parked or decided."""
+        return PRIVATE_MODE if name in self._private else PUBLISHED_MODE
+
+    def _place(
+        self,
+        staged: StagedFile,
+        path: str,
+        placed: dict[str, str],
+        targets: list[str],
+        *,
+        mode: int = PUBLISHED_MODE,
+    ) -> int:
         """Publish a file and return the checksum of its tail."""
         target = f"{self._directory}/{path}"
         refuse_symlinks(self._directory, path)
         crc = read_tail_crc32(staged.path)
         self.disk.make_directory(os.path.dirname(target))
-        self.disk.publish(staged.path, target)
+        self.disk.publish(staged.path, target, mode=mode)
         targets.append(target)
         placed[staged.path] = path
         return crc

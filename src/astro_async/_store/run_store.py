@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from astro_async._core.decisions import group_patches
 from astro_async._core.events import AnyEvent, RowsPatched, RunPlanned, VersionsDropped
 from astro_async._core.lineage import Plan, forgotten_paths, named_by
 from astro_async._core.manifest import Manifest, dump_manifest, snapshot_record
@@ -230,11 +231,11 @@ class RunStore:
             if notice not in self.notices:
                 self.notices.append(notice)
 
-    def patches(self) -> dict[tuple[str, str], list[str]]:
-        """Return, by step and file, the absolute paths of its patches in the order in which they apply."""
-        found: dict[tuple[str, str], list[str]] = {}
-        for patch in self.record.patches:
-            found.setdefault((patch.step_id, patch.file), []).append(f"{self.directory}/{patch.path}")
+    def patches(self) -> dict[tuple[str, str], list[list[str]]]:
+        """Return, by step and file, the absolute paths of its patches; see `group_patches`."""
+        found: dict[tuple[str, str], list[list[str]]] = {}
+        for key, groups in group_patches(self.record).items():
+            found[key] = [[f"{self.directory}/{patch.path}" for patch in group] for group in groups]
         return found
 
     def record_patch(self, staged: StagedFile, event: RowsPatched) -> None:
@@ -249,7 +250,7 @@ class RunStore:
         """
         target = f"{self.directory}/{event.path}"
         self.disk.make_directory(os.path.dirname(target))
-        self.disk.publish(staged.path, target)
+        self.disk.publish(staged.path, target, mode=self.publisher.parked_mode(event.file))
         self.publisher.unsynced.append(target)
         try:
             self.append([event])
@@ -261,7 +262,7 @@ class RunStore:
 
     def next_patch_path(self, step_id: str, name: str) -> str:
         """Return the relative path of the next patch of a step and file."""
-        count = len(self.patches().get((step_id, name), ()))
+        count = sum(patch.step_id == step_id and patch.file == name for patch in self.record.patches)
         return layout.patch_path(step_id, name, count + 1)
 
     def drop_versions(self, event: VersionsDropped) -> None:

@@ -36,7 +36,8 @@ class AstroGroup(LazyGroup):
             "Verify that records, files, rows and statistics of a run agree.",
         ),
         "quarantine": LazyCommand(
-            "astro_async.cli.quarantine_command", "Look at rows that steps have set aside."
+            "astro_async.cli.quarantine_command",
+            "Look at rows that steps have set aside, correct them, or leave them out.",
         ),
     }
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 import msgspec
 
+from astro_async._core.decisions import Forecast
 from astro_async._core.events import FileFlow
 from astro_async._core.lineage import Plan
 from astro_async._core.manifest import snapshot_record
@@ -72,14 +74,21 @@ def no_run_document() -> dict[str, Any]:
     return {"schema_version": SCHEMA_VERSION, "run_id": None}
 
 
-def plan_document(record: RunRecord, plan: Plan) -> dict[str, Any]:
-    """Return what a run would run again, and why."""
+def plan_document(
+    record: RunRecord, plan: Plan, forecasts: Mapping[str, Sequence[Forecast]]
+) -> dict[str, Any]:
+    """Return what a run would run again and why, and what checks would make of the rows they have parked."""
     return {
         "schema_version": SCHEMA_VERSION,
         "run_id": record.run_id,
         "status": record.status.value,
         "again": [
-            {"step_id": step_id, "reason": reason.value, "because": plan.because.get(step_id)}
+            {
+                "step_id": step_id,
+                "reason": reason.value,
+                "because": plan.because.get(step_id),
+                "forecast": [asdict(forecast) for forecast in forecasts.get(step_id, ())],
+            }
             for step_id, reason in plan.again.items()
         ],
         "removed": list(plan.removed),

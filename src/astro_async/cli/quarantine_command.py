@@ -17,6 +17,22 @@ class QuarantineGroup(LazyGroup):
             "List what is in quarantine, by step and file, with the reasons.",
         ),
         "show": LazyCommand("astro_async.cli.quarantine_show", "Show the rows that a step has set aside."),
+        "stats": LazyCommand(
+            "astro_async.cli.quarantine_stats",
+            "Count parked rows: by step, file and reason, decided and undecided.",
+        ),
+        "export": LazyCommand(
+            "astro_async.cli.quarantine_export",
+            "Write parked rows to a file, to be corrected and given back with `amend`.",
+        ),
+        "amend": LazyCommand(
+            "astro_async.cli.quarantine_amend",
+            "Give corrected rows back: the next run gives the step its input so.",
+        ),
+        "discard": LazyCommand(
+            "astro_async.cli.quarantine_discard",
+            "Leave parked rows out: the next run does not give them to the step any more.",
+        ),
     }
 
 
@@ -24,10 +40,16 @@ command = make_command(
     name="quarantine",
     cls=QuarantineGroup,
     no_args_is_help=True,
-    epilog=show_examples("astro quarantine list", "astro quarantine show latest validate"),
+    epilog=show_examples(
+        "astro quarantine show latest validate                  look at them",
+        "astro quarantine export latest validate -o rows.csv    correct them, and give them back:",
+        "astro quarantine amend latest validate rows.csv",
+        "astro run latest",
+        title="Examples",
+    ),
 )
 
 
 @command.callback()
 def quarantine(debug: DebugOption = False) -> None:
-    """Look at rows that steps have set aside."""
+    """Look at rows that steps have set aside, correct them, or leave them out."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from astro_async._core.events import FileFlow
-from astro_async._core.records import RunRecord, StepRecord
+from astro_async._core.decisions import flows_in_quarantine
 from astro_async.cli.documents import quarantine_document
 from astro_async.cli.options import (
     DebugOption,
@@ -18,7 +17,7 @@ from astro_async.cli.output import open_screen, print_document
 from astro_async.cli.render_quarantine import render_quarantine
 from astro_async.reading import read_run
 
-__all__ = ["command", "flows_in_quarantine"]
+__all__ = ["command"]
 
 command = make_command()
 
@@ -45,8 +44,3 @@ def list_all(
         open_screen().print(render_quarantine(record, flows, hint=hint))
     else:
         print(f"run {record.run_id} ({record.status.value}) has no rows in quarantine")
-
-
-def flows_in_quarantine(record: RunRecord) -> list[tuple[StepRecord, FileFlow]]:
-    """Return each step and file with rows in quarantine, in serial order."""
-    return [(step, flow) for step in record.steps.values() for flow in step.files if flow.parts]

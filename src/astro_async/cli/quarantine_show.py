@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated
 
-import polars as pl
 import typer
 
+from astro_async._core.decisions import choose_flows
 from astro_async._core.events import FileFlow
-from astro_async._core.records import RunRecord, StepRecord
+from astro_async._core.records import StepRecord
+from astro_async._executor.parked import load_parked_rows
 from astro_async._frames.columns import REASON_COLUMN
-from astro_async._frames.parquet import load_parts, read_schema
 from astro_async._store.layout import run_directory
 from astro_async.cli.documents import rows_document
 from astro_async.cli.options import (
@@ -23,12 +22,10 @@ from astro_async.cli.options import (
     show_examples,
 )
 from astro_async.cli.output import open_screen, print_document
-from astro_async.cli.quarantine_list import flows_in_quarantine
 from astro_async.cli.render_quarantine import QuarantinedRows, render_rows
-from astro_async.exceptions import RunRefusedError
 from astro_async.reading import read_run
 
-__all__ = ["command", "load_quarantined"]
+__all__ = ["command"]
 
 command = make_command()
 
@@ -64,7 +61,7 @@ def show(
     Each row with its reason, in the order in which the step set them aside.
     """
     record = read_run(pipeline_dir, run)
-    flows = _choose_flows(record, step, file)
+    flows = choose_flows(record, step, file)
     directory = run_directory(pipeline_dir, record.run_id)
     loaded = [_load(directory, owner, flow, limit) for owner, flow in flows]
     if json:
@@ -78,30 +75,8 @@ def show(
         print(f"all of them: {command_line(words, pipeline_dir)}")
 
 
-def _choose_flows(record: RunRecord, step: str | None, file: str | None) -> list[tuple[StepRecord, FileFlow]]:
-    flows = flows_in_quarantine(record)
-    known = list(dict.fromkeys(owner.step_id for owner, _ in flows))
-    if not known:
-        raise RunRefusedError(f"run {record.run_id} ({record.status.value}) has no rows in quarantine")
-    if step is None and len(known) > 1:
-        raise RunRefusedError(
-            f"several steps of run {record.run_id} have rows: name one of {', '.join(known)}"
-        )
-    wanted = known[0] if step is None else step
-    if wanted not in known:
-        what = "has no rows in quarantine" if wanted in record.steps else "is no step of the run"
-        raise RunRefusedError(
-            f"{wanted!r} {what}; in quarantine of run {record.run_id} are rows of {', '.join(known)}"
-        )
-    chosen = [(owner, flow) for owner, flow in flows if owner.step_id == wanted]
-    names = [flow.name for _, flow in chosen]
-    if file is not None and file not in names:
-        raise RunRefusedError(f"step {wanted!r} set aside no rows of {file!r}, but of {', '.join(names)}")
-    return [(owner, flow) for owner, flow in chosen if file in (None, flow.name)]
-
-
 def _load(directory: str, step: StepRecord, flow: FileFlow, limit: int) -> QuarantinedRows:
-    frame = load_quarantined(directory, flow, limit)
+    frame = load_parked_rows(directory, flow, limit)
     return QuarantinedRows(
         step_id=step.step_id,
         file=flow.name,
@@ -110,24 +85,3 @@ def _load(directory: str, step: StepRecord, flow: FileFlow, limit: int) -> Quara
         reasons=frame[REASON_COLUMN].to_list(),
         rows_in_all=flow.rows_quarantined,
     )
-
-
-def load_quarantined(directory: str, flow: FileFlow, limit: int = 0) -> pl.DataFrame:
-    """Load quarantined rows of one step and file, the reason last; only as many parts as are needed.
-
-    Raises:
-        StorageError: A part is missing or torn.
-    """
-    paths: list[str] = []
-    rows = 0
-    for part in flow.parts:
-        if limit and rows >= limit:
-            break
-        paths.append(f"{directory}/{part.path}")
-        rows += part.rows
-    # Without the version that was read (dropped to save space) the parts tell: they have its schema.
-    read = f"{directory}/{flow.read}"
-    schema = dict(read_schema(read if os.path.exists(read) else paths[0]))
-    schema.pop(REASON_COLUMN, None)
-    frame = load_parts(paths, pl.Schema(schema))
-    return frame.head(limit) if limit else frame

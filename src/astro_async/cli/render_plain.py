@@ -5,9 +5,10 @@ A line is a text and the status that gives it its colour, where there is a colou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from astro_async._core.decisions import Forecast
 from astro_async._core.events import (
     Event,
     FileFlow,
@@ -122,8 +123,8 @@ def _describe_share(flow: FileFlow, rows: int, flows: Sequence[FileFlow]) -> str
     return f"{rows:,} of {describe_count(flow.rows_in, 'row')}{of_file}"
 
 
-def plan_lines(record: RunRecord, plan: Plan) -> Iterator[Line]:
-    """Yield what a run would run again, and why."""
+def plan_lines(record: RunRecord, plan: Plan, forecasts: Mapping[str, Sequence[Forecast]]) -> Iterator[Line]:
+    """Yield what a run would run again and why, and what checks would make of the rows they have parked."""
     total = len(set(record.steps) | set(plan.again)) - len(plan.removed)
     if not plan.has_work:
         yield Line(f"nothing would run: all {describe_count(total, 'step')} are done")
@@ -134,6 +135,8 @@ def plan_lines(record: RunRecord, plan: Plan) -> Iterator[Line]:
     for step_id, reason in plan.again.items():
         why = _REASONS[reason].format(safe(plan.because.get(step_id, "")))
         yield Line(f"  {safe(step_id)}: {why}")
+        for forecast in forecasts.get(step_id, ()):
+            yield Line(f"    {_describe_forecast(forecast)}")
     for step_id in plan.removed:
         yield Line(f"  {safe(step_id)}: is no step of the pipeline any more; its work is forgotten")
     for stale in plan.stale:
@@ -141,6 +144,17 @@ def plan_lines(record: RunRecord, plan: Plan) -> Iterator[Line]:
             f"  {safe(stale.step_id)}: is not run again, though {safe(stale.file)} has changed since "
             f"it read it, for it published nothing (--rerun {safe(stale.step_id)} runs it)"
         )
+
+
+def _describe_forecast(forecast: Forecast) -> str:
+    total = describe_count(forecast.parked, "parked row")
+    if forecast.problem is not None:
+        return (
+            f"what becomes of its {total} of {safe(forecast.file)} cannot be told: {safe(forecast.problem)}"
+        )
+    left_out = f", {forecast.discarded:,} discarded" if forecast.discarded else ""
+    new = f"; {describe_count(forecast.new, 'other row')} would be parked" if forecast.new else ""
+    return f"{forecast.passing:,} of {total} of {safe(forecast.file)} would now pass{left_out}{new}"
 
 
 def verdict_lines(

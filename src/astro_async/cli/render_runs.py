@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from astro_async._core.decisions import count_waiting, flows_in_quarantine
 from astro_async._core.events import FileFlow
 from astro_async._core.lineage import active_versions
 from astro_async._core.names import RunId
@@ -22,6 +23,7 @@ from astro_async.cli.wording import (
     describe_counts,
     describe_duration,
     describe_time,
+    describe_waiting_rows,
     safe,
     status_text,
 )
@@ -91,8 +93,18 @@ def render_run(
             Text.assemble(status_text(step.status.value), f" {safe(step.step_id)}: {safe(step.detail)}")
             for step in details
         ]
+    parts += [Text(line) for line in _decided_lines(record)]
     parts += [Text(f"next: {hint}") for hint in hints]
     return Group(*parts)
+
+
+def _decided_lines(record: RunRecord) -> Iterator[str]:
+    for step, flow in flows_in_quarantine(record):
+        waiting = count_waiting(record, step.step_id, flow.name)
+        if waiting.rows:
+            rows = f"{describe_count(flow.rows_quarantined, 'row')} of {safe(flow.name)}"
+            decided = f"{describe_waiting_rows(waiting)}, of {rows}"
+            yield f"decided for {safe(step.step_id)}: {decided}; the next run applies it"
 
 
 def _render_head(record: RunRecord, directory: str) -> RenderableType:

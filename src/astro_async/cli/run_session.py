@@ -14,6 +14,7 @@ import typer
 
 from astro_async._core.records import RunRecord
 from astro_async._core.status import RunStatus, StepStatus
+from astro_async._executor.forecast import forecast_checks
 from astro_async._store.layout import run_directory
 from astro_async.api import RunResult, StopSwitch, plan, stream
 from astro_async.cli.choice import Choice, choose_run
@@ -270,10 +271,11 @@ class _Session:
         record, planned = plan(
             pipeline, pipeline_dir=request.pipeline_dir, run_id=run_id, rerun=request.rerun
         )
+        forecasts = forecast_checks(pipeline, request.pipeline_dir, record, planned)
         if request.json and self.out is not None:
-            print_document(plan_document(record, planned), self.out)
+            print_document(plan_document(record, planned, forecasts), self.out)
             return
-        for line in plan_lines(record, planned):
+        for line in plan_lines(record, planned, forecasts):
             self._say(line)
 
 

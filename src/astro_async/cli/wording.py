@@ -7,6 +7,7 @@ from typing import Final
 
 from rich.text import Text
 
+from astro_async._core.decisions import Waiting
 from astro_async._store.log import escape_controls
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "describe_names",
     "describe_size",
     "describe_time",
+    "describe_waiting_rows",
     "safe",
     "shorten",
     "status_text",
@@ -69,6 +71,13 @@ def describe_counts(counts: Mapping[str, int], rows_quarantined: int = 0) -> str
     if rows_quarantined and "quarantined" in words:
         words["quarantined"] += f" ({describe_count(rows_quarantined, 'row')})"
     return ", ".join(words.values())
+
+
+def describe_waiting_rows(waiting: Waiting) -> str:
+    """Return what is decided and waits, such as `12 rows amended, 1 row discarded`."""
+    counts = {"amended": waiting.amended, "discarded": waiting.discarded}
+    words = [f"{describe_count(rows, 'row')} {what}" for what, rows in counts.items() if rows]
+    return ", ".join(words) or "nothing decided"
 
 
 def describe_names(names: Sequence[str], most: int = 3) -> str:

@@ -1,0 +1,93 @@
+"""What would become of parked rows if the run went on now: checks judged on their amended input.
+
+Only checks can be judged so, and only where their input is known: no step before them makes it anew. Takes no
+lock, and changes nothing of the run.
+"""
+
+from __future__ import annotations
+
+import tempfile
+
+import polars as pl
+
+from astro_async._core.decisions import Forecast, group_patches
+from astro_async._core.events import FileFlow
+from astro_async._core.lineage import Plan
+from astro_async._core.records import RunRecord, StepRecord
+from astro_async._executor.parked import load_parked, scan_amended
+from astro_async._frames.columns import ROW_COLUMN
+from astro_async._frames.parquet import load_frame, scan_frame, write_frame
+from astro_async._frames.split import split_lazy
+from astro_async._store.layout import run_directory
+from astro_async.exceptions import AstroError
+from astro_async.pipeline import Pipeline, StepDefinition
+from astro_async.rules import compile_expectation
+from astro_async.steps import CheckStep
+
+__all__ = ["forecast_checks"]
+
+
+def forecast_checks(
+    pipeline: Pipeline, pipeline_dir: str, record: RunRecord, plan: Plan
+) -> dict[str, list[Forecast]]:
+    """Judge the checks that would run again and have rows parked. Blocks: their input is streamed once.
+
+    Returns:
+        By step, one forecast for each file of which it parked rows.
+    """
+    remade: dict[str, str] = {}
+    found: dict[str, list[Forecast]] = {}
+    for step in pipeline.steps:
+        if step.step_id not in plan.again:
+            continue
+        parked = record.steps.get(step.step_id)
+        flows = [] if parked is None else [flow for flow in parked.files if flow.parts]
+        if isinstance(step.fn, CheckStep) and parked is not None and flows:
+            found[step.step_id] = [
+                _forecast(step, pipeline_dir, record, parked, flow, remade.get(flow.name)) for flow in flows
+            ]
+        remade.update(dict.fromkeys(step.writes, step.step_id))
+    return found
+
+
+def _forecast(
+    step: StepDefinition,
+    pipeline_dir: str,
+    record: RunRecord,
+    parked: StepRecord,
+    flow: FileFlow,
+    made_by: str | None,
+) -> Forecast:
+    if made_by is not None:
+        problem = f"{made_by} makes {flow.name} anew before"
+        return Forecast(flow.name, flow.rows_quarantined, problem=problem)
+    assert isinstance(step.fn, CheckStep)
+    rules = [compile_expectation(each) for each in step.fn.expectations]
+    directory = run_directory(pipeline_dir, record.run_id)
+    groups = group_patches(record).get((step.step_id, flow.name), [])
+    patches = [[f"{directory}/{patch.path}" for patch in group] for group in groups]
+    try:
+        before = load_parked(pipeline_dir, record, parked.step_id, flow.name).rows[ROW_COLUMN]
+        with tempfile.TemporaryDirectory(prefix="astro-forecast-") as folder:
+            given, good, bad = (f"{folder}/{name}.parquet" for name in ("given", "good", "bad"))
+            write_frame(scan_amended(f"{directory}/{flow.read}", patches), given)
+            split = split_lazy(scan_frame(given).drop(ROW_COLUMN), rules, good_path=good, bad_path=bad)
+            places = load_frame(given, [ROW_COLUMN])[ROW_COLUMN]
+            after = (
+                places.gather(load_frame(bad, [ROW_COLUMN])[ROW_COLUMN]) if split.bad.rows else places.head(0)
+            )
+    except AstroError as error:
+        return Forecast(flow.name, flow.rows_quarantined, problem=str(error))
+    return _compare(flow, before.drop_nulls(), after, places)
+
+
+def _compare(flow: FileFlow, before: pl.Series, after: pl.Series, given: pl.Series) -> Forecast:
+    there = before.filter(before.is_in(given.implode()))
+    passing = there.filter(~there.is_in(after.implode()))
+    return Forecast(
+        file=flow.name,
+        parked=flow.rows_quarantined,
+        passing=len(passing),
+        discarded=len(before) - len(there),
+        new=int((~after.is_in(before.implode())).sum()),
+    )

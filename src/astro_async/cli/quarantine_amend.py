@@ -1,0 +1,160 @@
+"""`astro quarantine amend`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Annotated, Final
+
+import typer
+
+from astro_async._executor.desk import compare_file
+from astro_async._frames.amendments import Amendment, ColumnChange
+from astro_async._frames.desk_text import format_values
+from astro_async.cli.desk_options import (
+    BecauseText,
+    FileOption,
+    YesOption,
+    confirm,
+    decision_document,
+    print_decided,
+)
+from astro_async.cli.options import (
+    DebugOption,
+    JsonOption,
+    PipelineDirOption,
+    RunArgument,
+    make_command,
+    show_examples,
+)
+from astro_async.cli.output import print_document
+from astro_async.cli.wording import describe_count, safe, shorten
+from astro_async.desk import open_desk, store_amendment
+
+__all__ = ["change_lines", "command"]
+
+_MOST_VALUES: Final = 20
+
+command = make_command()
+
+
+@command.command(
+    epilog=show_examples(
+        "astro quarantine amend latest validate rows.csv",
+        "astro quarantine amend k3x9a validate rows.xlsx --yes --because 'asked the customer'",
+        title="Examples",
+    )
+)
+def amend(
+    run: RunArgument,
+    step: Annotated[str, typer.Argument(metavar="STEP", help="The step that set the rows aside.")],
+    source: Annotated[
+        str, typer.Argument(metavar="FILE", help="What `export` wrote, corrected: .csv, .parquet or .xlsx.")
+    ],
+    pipeline_dir: PipelineDirOption = ".",
+    file: FileOption = None,
+    because: Annotated[str | None, typer.Option("--because", metavar="TEXT", help=BecauseText)] = None,
+    show_values: Annotated[
+        bool,
+        typer.Option("--show-values", help="Show old and new values, not only counts.", show_default=False),
+    ] = False,
+    yes: YesOption = False,
+    json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Give corrected rows back: the next run gives the step its input so.
+
+    Shows by column what changes, then asks. Rows that are unchanged, or missing from the file, stay as they
+    are; a later decision about a row replaces an earlier one. Exit codes: 0 stored or nothing to store, 1 not
+    stored, 4 a run is going on.
+    """
+    parked = open_desk(pipeline_dir, run, step, file)
+    run_id, name = parked.record.run_id, parked.flow.name
+    amendment = compare_file(parked, source)
+    screen = sys.stderr if json else sys.stdout
+    for line in change_lines(amendment, show_values=show_values):
+        print(line, file=screen)
+    changes = [
+        {
+            "column": change.column,
+            "rows": change.rows,
+            "emptied": change.emptied,
+            "suspicious": change.is_suspicious,
+        }
+        for change in amendment.changes
+    ]
+    if not amendment.rows:
+        if json:
+            print_document({"schema_version": 1, "run_id": run_id, "step_id": step, "file": name, "rows": 0})
+        return
+    confirm(f"amend {describe_count(amendment.rows, 'row')} of {safe(name)}?", yes=yes)
+    decided = store_amendment(pipeline_dir, parked, amendment, because=because)
+    if json:
+        document = decision_document(
+            run_id=run_id,
+            step_id=decided.step_id,
+            file=name,
+            rows=decided.rows,
+            replaced=decided.replaced,
+            waiting=decided.waiting,
+            changes=changes,
+        )
+        print_document(document)
+        return
+    print_decided(
+        f"amended {describe_count(decided.rows, 'row')} of {safe(name)}",
+        run_id=run_id,
+        step_id=decided.step_id,
+        replaced=decided.replaced,
+        waiting=decided.waiting,
+        pipeline_dir=pipeline_dir,
+    )
+
+
+def change_lines(amendment: Amendment, *, show_values: bool = False) -> Iterator[str]:
+    """Yield what would be amended; no values unless they are asked for."""
+    given = describe_count(amendment.rows_given, "row")
+    if not amendment.rows:
+        yield f"nothing to amend: {given}, all as they were parked"
+        return
+    of_parked = (
+        "" if amendment.rows_given == amendment.rows_parked else f" ({amendment.rows_parked:,} are parked)"
+    )
+    yield f"{amendment.rows:,} of {given}{of_parked} differ:"
+    for change in amendment.changes:
+        yield f"  {safe(change.column)}: {_describe_change(change, amendment.rows_given)}"
+    if show_values:
+        yield from _value_lines(amendment)
+    suspicious = [safe(change.column) for change in amendment.changes if change.is_suspicious]
+    if suspicious:
+        yield (
+            f"warning: nearly every row of {', '.join(suspicious)} differs: has a spreadsheet reformatted "
+            "it? Look with --show-values; .xlsx keeps text as it is"
+        )
+
+
+def _describe_change(change: ColumnChange, rows_given: int) -> str:
+    emptied = f", {change.emptied:,} of them to null" if change.emptied else ""
+    return f"{change.rows:,} of {describe_count(rows_given, 'row')}{emptied}"
+
+
+def _value_lines(amendment: Amendment) -> Iterator[str]:
+    before, after = format_values(amendment.original), format_values(amendment.replacement)
+    shown = 0
+    for row, position in enumerate(amendment.positions):
+        for change in amendment.changes:
+            old, new = before[change.column][row], after[change.column][row]
+            if old == new:
+                continue
+            if shown == _MOST_VALUES:
+                yield "  …"
+                return
+            told = f"{_describe_value(old)} -> {_describe_value(new)}"
+            yield f"  row {position}, {safe(change.column)}: {told}"
+            shown += 1
+
+
+def _describe_value(text: str | None) -> str:
+    if text is None:
+        return "null"
+    return shorten(safe(text), 60) or '""'
