@@ -271,8 +271,7 @@ def scan_links(directory: str, run: RunRecord) -> dict[str, str]:
     return {
         link: path
         for link, path in derive_links(run).items()
-        if _is_inside(link)
-        and os.path.isfile(f"{directory}/{path}")
+        if os.path.isfile(f"{directory}/{path}")
         and not _is_same(f"{directory}/{link}", f"{directory}/{path}")
     }
 
