@@ -34,7 +34,7 @@ __all__ = [
 SCHEMA_VERSION: Final = 1
 
 
-class ManifestFile(msgspec.Struct, frozen=True):
+class ManifestFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """An ingested file as the manifest lists it: what is recorded of it, and its active path.
 
     Attributes:
@@ -51,6 +51,9 @@ class ManifestFile(msgspec.Struct, frozen=True):
     column_count: int
     source_size_bytes: int
     size_bytes: int
+    source_sha256: str | None = None
+    ignored_columns: tuple[str, ...] = ()
+    inserted_columns: tuple[str, ...] = ()
 
 
 class ManifestHead(msgspec.Struct, frozen=True, kw_only=True):

@@ -48,6 +48,9 @@ class IngestedFile(msgspec.Struct, frozen=True):
         column_count: Columns of the ingested version.
         source_size_bytes: Size of the source.
         size_bytes: Size of the ingested version.
+        source_sha256: SHA-256 of the source as delivered; None in runs of before it was kept.
+        ignored_columns: Columns of the source that were left out.
+        inserted_columns: Columns that the source lacks and that are null.
     """
 
     name: str
@@ -57,6 +60,9 @@ class IngestedFile(msgspec.Struct, frozen=True):
     column_count: int
     source_size_bytes: int
     size_bytes: int
+    source_sha256: str | None = None
+    ignored_columns: tuple[str, ...] = ()
+    inserted_columns: tuple[str, ...] = ()
 
 
 class StepRecord(msgspec.Struct, frozen=True, gc=False):
@@ -341,4 +347,7 @@ def _ingested(event: FileIngested) -> IngestedFile:
         column_count=version.columns,
         source_size_bytes=event.source_size_bytes,
         size_bytes=version.size_bytes,
+        source_sha256=event.source_sha256,
+        ignored_columns=event.ignored_columns,
+        inserted_columns=event.inserted_columns,
     )

@@ -90,5 +90,11 @@ def describe_ingested(record: RunRecord) -> list[str]:
         f"ingested {safe(name)}: {describe_count(file.row_count, 'row')}, "
         f"{describe_count(file.column_count, 'column')}, "
         f"{describe_size(file.source_size_bytes)} from {safe(file.source_path)}"
+        f"{_describe_columns('left out', file.ignored_columns)}"
+        f"{_describe_columns('not in the file, so null', file.inserted_columns)}"
         for name, file in record.files.items()
     ]
+
+
+def _describe_columns(what: str, names: tuple[str, ...]) -> str:
+    return f"; {what}: {safe(', '.join(map(repr, names)))}" if names else ""
