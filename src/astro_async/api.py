@@ -22,6 +22,7 @@ from astro_async._core.selection import RunSummary
 from astro_async._core.status import RunStatus
 from astro_async._executor.broadcast import Broadcast, Subscriber
 from astro_async._executor.ingest import ingest_source
+from astro_async._executor.ingest_check import SourceCheck, check_files
 from astro_async._executor.invocation import Invoker, RunOptions, Services
 from astro_async._executor.stop import StopSwitch
 from astro_async._threads import in_thread
@@ -32,7 +33,9 @@ from astro_async.reading import LATEST, FoundRun, exit_code_of, find_run, read_r
 __all__ = [
     "EventStream",
     "RunResult",
+    "SourceCheck",
     "StopSwitch",
+    "check_source",
     "ingest",
     "plan",
     "run",
@@ -75,6 +78,17 @@ class RunResult:
         if self.record is None:
             return 0
         return sum(version.size_bytes for version in droppable_versions(self.record))
+
+
+async def check_source(pipeline: Pipeline, source: PathLike) -> SourceCheck:
+    """Read a source directory as `ingest` would, and say what does not fit; no run is made.
+
+    Raises:
+        PipelineError: The pipeline makes no sense.
+        IngestError: The source is no directory.
+        StorageError: The folder for temporary files refuses.
+    """
+    return await in_thread(check_files, pipeline.file_specs(), os.fspath(source))
 
 
 async def ingest(

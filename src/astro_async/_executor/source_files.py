@@ -104,15 +104,24 @@ def plan_matches(specs: list[IngestFileSpec], source: str) -> FileMatch:
     return FileMatch(matched, problems)
 
 
-def convert_file(spec: IngestFileSpec, path: str, target: str) -> ConvertedFile:
+def convert_file(
+    spec: IngestFileSpec, path: str, target: str, facts: SourceFacts | None = None
+) -> ConvertedFile:
     """Turn a source file into a Parquet file, which is not there after any error.
+
+    Args:
+        spec: How to read it.
+        path: The source file.
+        target: The Parquet file, which must not exist yet.
+        facts: Is given what is learnt of the source, also where an error comes of it.
 
     Raises:
         IngestError: The file, or what `preprocess` makes of it, is not what the spec says.
         PipelineError: The spec makes no sense.
         StorageError: The disk refuses.
     """
-    how, columns, facts = spec.reading(), spec.columns(), SourceFacts()
+    how, columns = spec.reading(), spec.columns()
+    facts = SourceFacts() if facts is None else facts
     if spec.preprocess is None:
         types = None if columns is None else columns.types
         frame = convert_source(path, target, how=how, schema=types, facts=facts)

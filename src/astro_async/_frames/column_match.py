@@ -14,6 +14,7 @@ from astro_async.exceptions import IngestError
 
 __all__ = [
     "ColumnDifference",
+    "ColumnDifferenceError",
     "ColumnRules",
     "compare_columns",
     "describe_count",
@@ -52,6 +53,18 @@ class ColumnDifference:
     near: dict[str, str]
 
 
+class ColumnDifferenceError(IngestError):
+    """A file has other columns than it may have.
+
+    Attributes:
+        difference: Which.
+    """
+
+    def __init__(self, message: str, difference: ColumnDifference) -> None:
+        super().__init__(message)
+        self.difference = difference
+
+
 def compare_columns(names: Collection[str], wanted: Collection[str]) -> ColumnDifference:
     """Say which columns are missing, which are extra, and which of these may be one and the same."""
     missing = tuple(name for name in wanted if name not in names)
@@ -70,27 +83,30 @@ def refuse_differences(
     """Refuse a file whose columns are not those of the schema, as far as the rules forbid that.
 
     Raises:
-        IngestError: Names the columns, and those that look like each other.
+        ColumnDifferenceError: Names the columns, and those that look like each other.
     """
     missing, extra, near = difference.missing, difference.extra, difference.near
     hint = "; ".join(f"{name!r} looks like {match!r}" for name, match in near.items())
     hint = f" ({hint})" if hint else ""
     needed = [name for name in missing if name not in rules.optional]
     if needed and rules.missing == "raise":
-        raise IngestError(
+        raise ColumnDifferenceError(
             f"{source} lacks {describe_count(needed, 'column')} of the schema: {quote_names(needed)}{hint}. "
             f"It has: {quote_names(names)}. Mend the file, change the schema, give the names that the file "
-            f"may use as aliases, or set missing_columns='insert' for nulls."
+            f"may use as aliases, or set missing_columns='insert' for nulls.",
+            difference,
         )
     if missing and len(extra) == len(names):
-        raise IngestError(
+        raise ColumnDifferenceError(
             f"{source} has no column of the schema: {quote_names(missing)}{hint}. It has: "
-            f"{quote_names(names)}. Check the separator, and that it is the right file."
+            f"{quote_names(names)}. Check the separator, and that it is the right file.",
+            difference,
         )
     if extra and rules.extra == "raise":
-        raise IngestError(
+        raise ColumnDifferenceError(
             f"{source} has {describe_count(extra, 'column')} that the schema does not name: "
-            f"{quote_names(extra)}{hint}. Add to the schema what is needed, or set extra_columns='ignore'."
+            f"{quote_names(extra)}{hint}. Add to the schema what is needed, or set extra_columns='ignore'.",
+            difference,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import IO, Annotated, Any
 
 import anyio
@@ -9,7 +10,9 @@ import typer
 
 from astro_async._core.records import RunRecord
 from astro_async._store.layout import run_directory
+from astro_async.api import SourceCheck, check_source
 from astro_async.api import ingest as ingest_files
+from astro_async.cli.display import logging_to
 from astro_async.cli.documents import run_document
 from astro_async.cli.options import (
     DebugOption,
@@ -21,7 +24,8 @@ from astro_async.cli.options import (
     parse_params,
     show_examples,
 )
-from astro_async.cli.output import claim_stdout, print_document
+from astro_async.cli.output import claim_stdout, open_screen, print_document
+from astro_async.cli.render_check import check_document, render_check
 from astro_async.cli.signals import SignalWatch
 from astro_async.cli.wording import describe_count, describe_size, safe
 from astro_async.loading import load_pipeline
@@ -31,18 +35,29 @@ __all__ = ["command", "describe_ingested", "ingest_watched"]
 
 command = make_command()
 
+CheckOption = Annotated[
+    bool,
+    typer.Option(
+        "--check",
+        help="Read the files and say what does not fit; make no run. Ends with 1 if something does not.",
+        show_default=False,
+    ),
+]
 SourceArgument = Annotated[str, typer.Argument(metavar="SOURCE_DIR", help="Directory with the source files.")]
 
 
 @command.command(
     epilog=show_examples(
-        "astro ingest deliveries/2026-11-29", "astro ingest deliveries/tonight --param threshold=5"
+        "astro ingest deliveries/2026-11-29",
+        "astro ingest deliveries/tonight --param threshold=5",
+        "astro ingest --check deliveries/tonight",
     )
 )
 def ingest(
     source: SourceArgument,
     pipeline_dir: PipelineDirOption = ".",
     param: ParamOption = None,
+    check: CheckOption = False,
     json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -54,8 +69,34 @@ def ingest(
     params = parse_params(param)
     with claim_stdout() as out, SignalWatch() as watch:
         pipeline = load_pipeline(pipeline_dir)
-        record = anyio.run(ingest_watched, watch, pipeline, source, pipeline_dir, params)
+        if check:
+            _tell_check(anyio.run(_check_watched, watch, pipeline, source), out, json=json)
+            return
+        with logging_to(_warn, traces=debug):
+            record = anyio.run(ingest_watched, watch, pipeline, source, pipeline_dir, params)
         _tell(record, pipeline_dir, out, json=json)
+
+
+def _warn(text: str) -> None:
+    print(safe(text), file=sys.stderr)
+
+
+async def _check_watched(watch: SignalWatch, pipeline: Pipeline, source: str) -> SourceCheck:
+    check = None
+    with anyio.CancelScope() as scope, watch.cancelling(scope):
+        check = await check_source(pipeline, source)
+    if check is None:
+        raise typer.Exit(watch.exit_code)
+    return check
+
+
+def _tell_check(check: SourceCheck, out: IO[str], *, json: bool) -> None:
+    if json:
+        print_document(check_document(check), out)
+    else:
+        open_screen(out).print(render_check(check))
+    if not check.is_good:
+        raise typer.Exit(1)
 
 
 async def ingest_watched(
