@@ -105,11 +105,11 @@ def test_digits_without_anything_between_them_have_their_full_width(tmp_path: Pa
 
 def test_times_and_instants_have_formats_too(tmp_path: Path) -> None:
     american = read(tmp_path, ["3/1/2026 5:07 PM"], pl.Datetime, date_formats=("%m/%d/%Y %I:%M %p",))
-    assert american == [datetime(2026, 3, 1, 17, 7)]
+    assert american == [datetime.fromisoformat("2026-03-01T17:07:00")]
     day_alone = read(tmp_path, ["01.03.2026"], pl.Datetime("ms"), date_formats=("%d.%m.%Y",))
-    assert day_alone == [datetime(2026, 3, 1)]
+    assert day_alone == [datetime.fromisoformat("2026-03-01T00:00:00")]
     fraction = read(tmp_path, ["01.03.2026 05:07:01.25"], pl.Datetime, date_formats=("%d.%m.%Y %H:%M:%S.%f",))
-    assert fraction == [datetime(2026, 3, 1, 5, 7, 1, 250000)]
+    assert fraction == [datetime.fromisoformat("2026-03-01T05:07:01.250000")]
     zone = pl.Datetime("us", "UTC")
     offset = read(tmp_path, ["01.03.2026 05:07 +0200"], zone, date_formats=("%d.%m.%Y %H:%M %z",))
     assert offset == [datetime(2026, 3, 1, 3, 7, tzinfo=UTC)]
