@@ -7,6 +7,7 @@ from typing import IO, Annotated, Any
 
 import anyio
 import typer
+from rich.text import Text
 
 from astro_async._core.records import RunRecord
 from astro_async._store.layout import run_directory
@@ -94,7 +95,10 @@ def _tell_check(check: SourceCheck, out: IO[str], *, json: bool) -> None:
     if json:
         print_document(check_document(check), out)
     else:
-        open_screen(out).print(render_check(check))
+        screen = open_screen(out)
+        for part in render_check(check):
+            # Only tables are fitted to the width: a line can be searched for, and is as long as it is.
+            screen.print(part, soft_wrap=isinstance(part, Text))
     if not check.is_good:
         raise typer.Exit(1)
 

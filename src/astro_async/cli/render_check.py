@@ -6,7 +6,7 @@ import dataclasses
 import os
 from typing import Any, Final
 
-from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from astro_async._executor.ingest_check import CheckedFile, SourceCheck
@@ -24,15 +24,15 @@ def check_document(check: SourceCheck) -> dict[str, Any]:
     return {"schema_version": SCHEMA_VERSION, "is_good": check.is_good, **dataclasses.asdict(check)}
 
 
-def render_check(check: SourceCheck) -> RenderableType:
-    """Return what does not fit, by file, with a table of the columns of each."""
-    parts: list[RenderableType] = [Text(f"problem: {safe(problem)}") for problem in check.problems]
+def render_check(check: SourceCheck) -> list[Text | Table]:
+    """Return what does not fit, by file, with a table of the columns of each; a text is a line."""
+    parts: list[Text | Table] = [Text(f"problem: {safe(problem)}") for problem in check.problems]
     for file in check.files:
         parts += [Text(_describe_file(file)), *(Text(f"  problem: {safe(each)}") for each in file.problems)]
         if file.columns:
             parts.append(_render_columns(file))
     verdict = "nothing stands in the way of an ingest" if check.is_good else "this would not be ingested"
-    return Group(*parts, Text(verdict))
+    return [*parts, Text(verdict)]
 
 
 def _describe_file(file: CheckedFile) -> str:
@@ -40,7 +40,7 @@ def _describe_file(file: CheckedFile) -> str:
     return f"{safe(file.name)}, {safe(os.path.basename(file.path))}: {rows}"
 
 
-def _render_columns(file: CheckedFile) -> RenderableType:
+def _render_columns(file: CheckedFile) -> Table:
     table = make_table("", "column", "type", "verdict", "detail")
     for column in file.columns:
         table.add_row(
