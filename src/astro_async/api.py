@@ -24,6 +24,7 @@ from astro_async._core.verification import Verification
 from astro_async._executor.broadcast import Broadcast, Subscriber
 from astro_async._executor.clock import format_time, utc_now
 from astro_async._executor.ingest import ingest_source
+from astro_async._executor.ingest_check import SourceCheck, check_files
 from astro_async._executor.invocation import Invoker, RunOptions, Services
 from astro_async._executor.stop import StopSwitch
 from astro_async._store.atomic import Disk
@@ -39,7 +40,9 @@ from astro_async.verification import verify_run
 __all__ = [
     "EventStream",
     "RunResult",
+    "SourceCheck",
     "StopSwitch",
+    "check_source",
     "ingest",
     "plan",
     "run",
@@ -83,6 +86,17 @@ class RunResult:
         if self.record is None:
             return 0
         return sum(version.size_bytes for version in droppable_versions(self.record))
+
+
+async def check_source(pipeline: Pipeline, source: PathLike) -> SourceCheck:
+    """Read a source directory as `ingest` would, and say what does not fit; no run is made.
+
+    Raises:
+        PipelineError: The pipeline makes no sense.
+        IngestError: The source is no directory.
+        StorageError: The folder for temporary files refuses.
+    """
+    return await in_thread(check_files, pipeline.file_specs(), os.fspath(source))
 
 
 async def ingest(

@@ -153,6 +153,18 @@ class StatisticsRecorder:
             subject = self._run_id if scope == "run" else self._step_id
         self._stats.append(StatRecorded(scope, subject, action, float(value)))
 
+    def record_run(self, action: str, value: float) -> None:
+        """Record a number of the run; the same as `record` with that scope. For older pipelines."""
+        self.record(action, value, scope="run")
+
+    def record_file(self, file_name: str, action: str, value: float) -> None:
+        """Record a number of a file; the same as `record` with that scope. For older pipelines."""
+        self.record(action, value, scope="file", subject=file_name)
+
+    def record_step(self, action: str, value: float) -> None:
+        """Record a number of the step; the same as `record`. For older pipelines."""
+        self.record(action, value)
+
 
 class Quarantine:
     """Sets rows aside, each with a reason. Any number of threads or tasks of the step may use it at once.

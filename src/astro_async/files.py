@@ -6,6 +6,7 @@ version of the file when the step settles well, and never otherwise. Publishing 
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -29,6 +30,7 @@ from astro_async.exceptions import FileAccessError, PipelineError, StepError
 __all__ = ["AstroFile", "AstroFileSpec", "StepFiles"]
 
 _BATCH_ROWS: Final = 100_000
+_LARGE_BYTES: Final = 100 << 20
 
 
 class AstroFileSpec:
@@ -134,6 +136,10 @@ class AstroFile:
         return self._rows
 
     # -- writing -------------------------------------------------------------------------------
+
+    def is_large_file(self) -> bool:
+        """Say whether the file takes 100 MiB or more on disk. For older pipelines: `scan` has no limit."""
+        return os.path.getsize(self._current) >= _LARGE_BYTES
 
     def save_in_place(self, dataframe: pl.DataFrame) -> None:
         """Make `dataframe` the content of the file.

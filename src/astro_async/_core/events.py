@@ -172,13 +172,26 @@ class RunCreated(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False,
 
 
 class FileIngested(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="file_ingested"):
-    """One source file became the first version of a file."""
+    """One source file became the first version of a file.
+
+    Attributes:
+        name: The ingest name.
+        source_path: Absolute path of the source.
+        source_size_bytes: Its size.
+        version: What it became.
+        source_sha256: SHA-256 of the source as delivered, in hexadecimal; None in runs of before it was kept.
+        ignored_columns: Columns of the source that were left out.
+        inserted_columns: Columns that the source lacks and that are null.
+    """
 
     name: str
     source_path: str
     source_size_bytes: int
     version: VersionWritten
     private: bool = False
+    source_sha256: str | None = None
+    ignored_columns: tuple[str, ...] = ()
+    inserted_columns: tuple[str, ...] = ()
 
 
 class RunIngested(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="run_ingested"):

@@ -61,6 +61,9 @@ class ManifestFile(msgspec.Struct, frozen=True, omit_defaults=True):
     size_bytes: int
     tail_crc32: int | None = None
     private: bool = False
+    source_sha256: str | None = None
+    ignored_columns: tuple[str, ...] = ()
+    inserted_columns: tuple[str, ...] = ()
 
 
 class ManifestHead(msgspec.Struct, frozen=True, kw_only=True):

@@ -50,6 +50,9 @@ class IngestedFile(msgspec.Struct, frozen=True, omit_defaults=True):
         size_bytes: Size of the ingested version.
         tail_crc32: As in `VersionWritten`.
         private: Parked rows of it are for the eyes of their owner only.
+        source_sha256: SHA-256 of the source as delivered; None in runs of before it was kept.
+        ignored_columns: Columns of the source that were left out.
+        inserted_columns: Columns that the source lacks and that are null.
     """
 
     name: str
@@ -61,6 +64,9 @@ class IngestedFile(msgspec.Struct, frozen=True, omit_defaults=True):
     size_bytes: int
     tail_crc32: int | None = None
     private: bool = False
+    source_sha256: str | None = None
+    ignored_columns: tuple[str, ...] = ()
+    inserted_columns: tuple[str, ...] = ()
 
 
 class StepRecord(msgspec.Struct, frozen=True, gc=False):
@@ -360,4 +366,7 @@ def _ingested(event: FileIngested) -> IngestedFile:
         size_bytes=version.size_bytes,
         tail_crc32=version.tail_crc32,
         private=event.private,
+        source_sha256=event.source_sha256,
+        ignored_columns=event.ignored_columns,
+        inserted_columns=event.inserted_columns,
     )

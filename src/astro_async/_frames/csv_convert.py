@@ -7,16 +7,17 @@ Rows that the reader fills up with nulls in silence, because they are short, are
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import polars as pl
 from polars._typing import PolarsDataType
 from polars.exceptions import PolarsError
 
+from astro_async._frames.column_match import ColumnRules, compare_columns, refuse_differences
 from astro_async._frames.csv_diagnosis import explain_failure, explain_width, find_short_record, scan_as_text
 from astro_async._frames.csv_dialect import CsvDialect
-from astro_async._frames.csv_layout import CsvLayout, read_layout, refuse_missing_columns
+from astro_async._frames.csv_layout import CsvLayout, read_layout
 from astro_async._frames.csv_records import count_blank_lines_at_end, count_separators
 from astro_async._frames.csv_text import copy_without_blank_lines, open_as_utf8
 from astro_async._frames.csv_values import (
@@ -28,14 +29,21 @@ from astro_async._frames.csv_values import (
     refuse_bad,
 )
 from astro_async._frames.parquet import WrittenFrame, remove_files, scan_frame, write_frame
+from astro_async._frames.source_content import SourceFacts, detect_content
 
-__all__ = ["convert_csv"]
+__all__ = ["convert_csv", "convert_text"]
 
 
 def convert_csv(
-    source: str, target: str, *, dialect: CsvDialect, schema: Mapping[str, PolarsDataType] | None
+    source: str,
+    target: str,
+    *,
+    dialect: CsvDialect,
+    schema: Mapping[str, PolarsDataType] | None,
+    rules: ColumnRules = ColumnRules(),  # noqa: B008 - frozen
+    facts: SourceFacts | None = None,
 ) -> WrittenFrame:
-    """Convert one CSV file to one Parquet file, in bounded memory.
+    """Convert one CSV file, plain or compressed, to one Parquet file, in bounded memory.
 
     An unquoted empty field is null and `""` is empty text; in columns of other types both are null, and so
     are fields of nothing but blanks. Blank lines are left out, unless the file has one column, where such a
@@ -45,22 +53,59 @@ def convert_csv(
         source: The CSV file.
         target: The Parquet file, which must not exist yet. It is not there after any error.
         dialect: How the source is written.
-        schema: The columns to keep, in the order to keep them in, with their types; columns of the file that
-            it does not name are left out. None keeps every column, as String.
+        schema: The columns to keep, in the order to keep them in, with their types. None keeps every column,
+            as String.
+        rules: What becomes of columns that only one of file and schema has.
+        facts: Is given what is learnt of the source on the way.
 
     Raises:
         IngestError: The source is not what dialect and schema say. The message names file, line and column.
-        PipelineError: The schema has a type that text cannot be read as.
+        PipelineError: The schema has a type that text cannot be read as, or no use for a form of the dialect.
         StorageError: Target or temporary file could not be written.
     """
+    facts = SourceFacts() if facts is None else facts
     wanted = None if schema is None else check_schema(schema)
-    with open_as_utf8(source, dialect=dialect, beside=target) as path:
+    dialect.forms.check(wanted)
+    content = detect_content(source)
+    with open_as_utf8(source, dialect=dialect, beside=target, content=content, facts=facts) as path:
         utf8 = dialect if path == source else replace(dialect, encoding="utf-8")
         layout = read_layout(path, source, utf8, wanted)
-        if wanted is None:
-            wanted = pl.Schema(dict.fromkeys(layout.names, pl.String()))
-        refuse_missing_columns(layout.names, wanted, source)
-        return _Conversion(path, source, target, dialect, layout, wanted).run()
+        return convert_text(
+            path, source, target, dialect=dialect, layout=layout, schema=wanted, rules=rules, facts=facts
+        )
+
+
+def convert_text(
+    path: str,
+    source: str,
+    target: str,
+    *,
+    dialect: CsvDialect,
+    layout: CsvLayout,
+    schema: pl.Schema | None,
+    rules: ColumnRules,
+    facts: SourceFacts,
+    locate: Callable[[int], str] | None = None,
+) -> WrittenFrame:
+    """Convert a UTF-8 text of known columns, as `convert_csv` does.
+
+    Args:
+        path: The text.
+        source: What it was made from, and what messages call it.
+        target: The Parquet file, which must not exist yet.
+        dialect: How the text is written.
+        layout: Its columns, by the names that the schema has for them.
+        schema: The columns to keep, checked; None keeps all, as String.
+        rules: What becomes of columns that only one of text and schema has.
+        facts: Is given those columns.
+        locate: Says where in the source a row, from 0, of the text stands; by default by its line.
+    """
+    if schema is None:
+        schema = pl.Schema(dict.fromkeys(layout.names, pl.String()))
+    difference = compare_columns(layout.names, schema)
+    refuse_differences(difference, layout.names, source, rules)
+    facts.ignored, facts.inserted = difference.extra, difference.missing
+    return _Conversion(path, source, target, dialect, layout, schema, locate).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +118,12 @@ class _Conversion:
     dialect: CsvDialect
     layout: CsvLayout
     schema: pl.Schema
+    locate: Callable[[int], str] | None
+
+    @property
+    def present(self) -> dict[str, pl.DataType]:
+        """The columns of the schema that the text has; the others are null."""
+        return {name: dtype for name, dtype in self.schema.items() if name in self.layout.names}
 
     def run(self) -> WrittenFrame:
         written, may_be_short = self._write(self.path, self.layout)
@@ -111,7 +162,7 @@ class _Conversion:
             try:
                 written = write_frame(plan(path, layout, nulls, row_limit), self.target)
             except PolarsError:
-                if all(map(is_text, self.schema.values())):
+                if all(map(is_text, self.present.values())):
                     break
                 continue
             if last in self.schema:
@@ -119,37 +170,56 @@ class _Conversion:
             return written, nulls.found
         # The error of Polars quotes the cell, so it does not travel with this one.
         raise explain_failure(
-            self.path, self.source, dialect=self.dialect, layout=self.layout, schema=self.schema
+            self.path,
+            self.source,
+            dialect=self.dialect,
+            layout=self.layout,
+            schema=self.present,
+            locate=self.locate,
         ) from None
 
     def _plan_quickly(
         self, path: str, layout: CsvLayout, nulls: _NullSearch, row_limit: int | None
     ) -> pl.LazyFrame:
         """Plan the pass that reads well-formed values at speed and raises at all others."""
-        native = {name: dtype for name, dtype in self.schema.items() if is_read_natively(dtype)}
-        quick = {
-            name: expression
-            for name, dtype in self.schema.items()
-            if name not in native and (expression := read_quickly(name, dtype)) is not None
-        }
-        slow = {
-            name: dtype for name, dtype in self.schema.items() if name not in native and name not in quick
-        }
+        forms = self.dialect.forms
+        native: dict[str, pl.DataType] = {}
+        quick: dict[str, pl.Expr] = {}
+        slow: dict[str, pl.DataType] = {}
+        for name, dtype in self.present.items():
+            if forms.apply_to(name, dtype):
+                slow[name] = dtype
+            elif is_read_natively(dtype):
+                native[name] = dtype
+            elif (expression := read_quickly(name, dtype)) is not None:
+                quick[name] = expression
+            else:
+                slow[name] = dtype
         frame = self._scan(path, layout, native, nulls, row_limit)
-        frame = read_leniently(frame, slow, self.dialect.nulls)
-        return frame.select(
-            refuse_bad(name) if name in slow else quick.get(name, pl.col(name)) for name in self.schema
-        )
+        frame = read_leniently(frame, slow, self.dialect.nulls, forms)
+        read = {name: refuse_bad(name) for name in slow} | quick
+        return frame.select(self._complete(read))
 
     def _plan_leniently(
         self, path: str, layout: CsvLayout, nulls: _NullSearch, row_limit: int | None
     ) -> pl.LazyFrame:
         """Plan the pass that reads every value there is, and raises where there is none."""
         frame = self._scan(path, layout, {}, nulls, row_limit)
-        frame = read_leniently(frame, self.schema, self.dialect.nulls)
+        frame = read_leniently(frame, self.present, self.dialect.nulls, self.dialect.forms)
         return frame.select(
-            pl.col(name) if is_text(dtype) else refuse_bad(name) for name, dtype in self.schema.items()
+            self._complete(
+                {name: refuse_bad(name) for name, dtype in self.present.items() if not is_text(dtype)}
+            )
         )
+
+    def _complete(self, read: Mapping[str, pl.Expr]) -> list[pl.Expr]:
+        """Give the columns of the schema: as read, as they are, or null."""
+        return [
+            read.get(name, pl.col(name))
+            if name in self.layout.names
+            else pl.lit(None, dtype=dtype).alias(name)
+            for name, dtype in self.schema.items()
+        ]
 
     def _scan(
         self,
@@ -161,13 +231,13 @@ class _Conversion:
     ) -> pl.LazyFrame:
         """Scan the columns of the schema: those in `native` parsed by the reader, the others as text."""
         frame = scan_as_text(path, dialect=self.dialect, layout=layout, types=native, row_limit=row_limit)
-        if len(self.schema) == len(layout.names):
+        if len(self.present) == len(layout.names):
             return frame
         # Keeps the optimiser from reading some columns only: the reader would then not notice records that
         # are too long.
         return frame.map_batches(
-            lambda batch: nulls.search(batch).select(*self.schema),
-            schema={name: native.get(name, pl.String()) for name in self.schema},
+            lambda batch: nulls.search(batch).select(*self.present),
+            schema={name: native.get(name, pl.String()) for name in self.present},
             streamable=True,
         )
 

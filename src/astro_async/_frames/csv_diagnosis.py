@@ -6,8 +6,9 @@ of columns and counts, and never what a cell holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
+from dataclasses import dataclass
 
 import polars as pl
 from polars.exceptions import PolarsError
@@ -18,9 +19,46 @@ from astro_async._frames.csv_layout import CsvLayout
 from astro_async._frames.csv_records import Record, find_line, iter_odd_records
 from astro_async._frames.csv_text import find_undecodable_line, undecodable
 from astro_async._frames.csv_values import bad_name, describe_type, is_text, read_leniently
+from astro_async._frames.value_forms import ValueForms
 from astro_async.exceptions import IngestError
 
-__all__ = ["explain_failure", "explain_width", "find_short_record", "scan_as_text"]
+__all__ = [
+    "BadColumn",
+    "BadValuesError",
+    "count_bad",
+    "explain_bad_values",
+    "explain_failure",
+    "explain_width",
+    "find_short_record",
+    "scan_as_text",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class BadColumn:
+    """Values of one column that do not parse.
+
+    Attributes:
+        place: Where the first of them is, such as `line 7`.
+        count: How many there are.
+        expected: What they should look like.
+    """
+
+    place: str
+    count: int
+    expected: str
+
+
+class BadValuesError(IngestError):
+    """Values of a source that are none of their type.
+
+    Attributes:
+        columns: Where they are, by column.
+    """
+
+    def __init__(self, message: str, columns: Mapping[str, BadColumn]) -> None:
+        super().__init__(message)
+        self.columns = columns
 
 
 def scan_as_text(
@@ -54,7 +92,13 @@ def scan_as_text(
 
 
 def explain_failure(
-    path: str, source: str, *, dialect: CsvDialect, layout: CsvLayout, schema: Mapping[str, pl.DataType]
+    path: str,
+    source: str,
+    *,
+    dialect: CsvDialect,
+    layout: CsvLayout,
+    schema: Mapping[str, pl.DataType],
+    locate: Callable[[int], str] | None,
 ) -> IngestError:
     """Make the error that says what is wrong with a file.
 
@@ -64,6 +108,7 @@ def explain_failure(
         dialect: How it is written.
         layout: Its columns.
         schema: The types that its columns were read as; the others are not looked at.
+        locate: Says where in the source a row of the text stands; None: by its line.
     """
     try:
         bad = _find_bad_values(path, dialect=dialect, layout=layout, schema=schema)
@@ -71,7 +116,12 @@ def explain_failure(
         # Not even text: the fault is in the lines, not in the values.
         bad = {}
     if bad:
-        return _explain_bad_values(path, source, bad, dialect=dialect, layout=layout, schema=schema)
+
+        def find_place(row: int) -> str:
+            return f"line {find_line(path, dialect, first_line=layout.first_line, row=row)}"
+
+        in_order = {name: schema[name] for name in layout.names if name in schema}
+        return explain_bad_values(source, bad, in_order, dialect.forms, locate or find_place)
     if find_undecodable_line(path, "utf-8") is not None:
         return undecodable(source, dialect)
     with closing(
@@ -113,13 +163,24 @@ def _find_bad_values(
         return {}
     frame = scan_as_text(path, dialect=dialect, layout=layout, types={}, index=ROW_COLUMN)
     # Every column is read, whatever its type: of some columns only, the reader does not notice long records.
-    verdicts = read_leniently(frame.map_batches(_keep_all, streamable=True), typed, dialect.nulls)
+    frame = frame.map_batches(_keep_all, streamable=True)
+    verdicts = read_leniently(frame, typed, dialect.nulls, dialect.forms)
+    return count_bad(verdicts, typed)
+
+
+def count_bad(verdicts: pl.LazyFrame, names: Collection[str]) -> dict[str, tuple[int, int]]:
+    """Find, for each column with bad values, the first row of them, from 0, and how many there are.
+
+    Args:
+        verdicts: Has the row number, and for each column a verdict under `bad_name`.
+        names: The columns.
+    """
     facts = (
         verdicts.select(
-            *(pl.col(bad_name(name)).sum().alias(f"count {position}") for position, name in enumerate(typed)),
+            *(pl.col(bad_name(name)).sum().alias(f"count {position}") for position, name in enumerate(names)),
             *(
                 pl.when(pl.col(bad_name(name))).then(pl.col(ROW_COLUMN)).min().alias(f"first {position}")
-                for position, name in enumerate(typed)
+                for position, name in enumerate(names)
             ),
         )
         .collect(engine="streaming")
@@ -127,7 +188,7 @@ def _find_bad_values(
     )
     return {
         name: (facts[f"first {position}"], facts[f"count {position}"])
-        for position, name in enumerate(typed)
+        for position, name in enumerate(names)
         if facts[f"count {position}"]
     }
 
@@ -136,26 +197,30 @@ def _keep_all(batch: pl.DataFrame) -> pl.DataFrame:
     return batch
 
 
-def _explain_bad_values(
-    path: str,
+def explain_bad_values(
     source: str,
     bad: Mapping[str, tuple[int, int]],
-    *,
-    dialect: CsvDialect,
-    layout: CsvLayout,
-    schema: Mapping[str, pl.DataType],
-) -> IngestError:
-    first_column = min(bad, key=lambda name: (bad[name][0], layout.names.index(name)))
-    row, count = bad[first_column]
-    line = find_line(path, dialect, first_line=layout.first_line, row=row)
+    types: Mapping[str, pl.DataType],
+    forms: ValueForms,
+    locate: Callable[[int], str],
+) -> BadValuesError:
+    """Make the error for values that do not parse: where the first is, and how many there are."""
+    order = list(types)
+    first_column = min(bad, key=lambda name: (bad[name][0], order.index(name)))
+    places = {
+        name: BadColumn(locate(row), count, describe_type(name, types[name], forms))
+        for name, (row, count) in bad.items()
+    }
+    first = places[first_column]
     others = [f"{name!r} ({bad[name][1]})" for name in bad if name != first_column]
     more = f" Other columns with such values: {', '.join(others)}." if others else ""
-    values = "1 value" if count == 1 else f"{count} values, the first here,"
-    does = "does" if count == 1 else "do"
-    return IngestError(
-        f"{source}, line {line}, column {first_column!r}: {values} that {does} not parse; expected "
-        f"{describe_type(schema[first_column])}.{more} Mend the file, declare another type, "
-        f"or add what stands for nothing to null_values."
+    values = "1 value" if first.count == 1 else f"{first.count} values, the first here,"
+    does = "does" if first.count == 1 else "do"
+    return BadValuesError(
+        f"{source}, {first.place}, column {first_column!r}: {values} that {does} not parse; expected "
+        f"{first.expected}.{more} Mend the file, declare another type, "
+        f"or add what stands for nothing to null_values.",
+        places,
     )
 
 

@@ -6,8 +6,10 @@ Only a description: nothing here opens a file. A dialect that exists is valid.
 from __future__ import annotations
 
 import codecs
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from astro_async._frames.value_forms import PLAIN_FORMS, ValueForms
 from astro_async.exceptions import PipelineError
 
 __all__ = ["CsvDialect"]
@@ -30,7 +32,10 @@ class CsvDialect:
         separator: One ASCII character between fields.
         quote_char: One ASCII character around fields, doubled inside them; None takes it as text.
         skip_rows: Physical lines before the header (or the data), whatever they hold.
+        skip_footer: Physical lines after the data, not counting blank ones at the very end.
         null_values: Texts that stand for null in every column, quoted or not.
+        aliases: What some columns are called, by the name that the header may have for them.
+        forms: How numbers and days are written.
 
     Raises:
         PipelineError: An attribute makes no sense; the message says which and what to give instead.
@@ -42,7 +47,10 @@ class CsvDialect:
     separator: str = ","
     quote_char: str | None = '"'
     skip_rows: int = 0
+    skip_footer: int = 0
     null_values: tuple[str, ...] | str = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    forms: ValueForms = PLAIN_FORMS
 
     def __post_init__(self) -> None:
         _check_encoding(self.encoding)
@@ -51,10 +59,15 @@ class CsvDialect:
             _check_character("quote_char", self.quote_char)
         if self.quote_char == self.separator:
             raise PipelineError(f"separator and quote_char are both {self.separator!r}; they must differ")
-        if self.skip_rows < 0:
-            raise PipelineError(f"skip_rows must be 0 or more, not {self.skip_rows}")
+        for option, count in (("skip_rows", self.skip_rows), ("skip_footer", self.skip_footer)):
+            if count < 0:
+                raise PipelineError(f"{option} must be 0 or more, not {count}")
         if isinstance(self.column_names, str):
             raise PipelineError("column_names must be a tuple of names, not one string")
+        if self.aliases and (self.column_names is not None or not self.has_header):
+            raise PipelineError(
+                "aliases rename what a header says: leave out column_names, and keep has_header"
+            )
 
     @property
     def is_utf8(self) -> bool:

@@ -1,4 +1,4 @@
-"""Find out which columns a CSV file has, where its data begins, and which column is which of a schema.
+"""Find out which columns a CSV file has, and where its data begins.
 
 Reads the head of a file only. Names are names of columns, so messages quote them.
 """
@@ -6,17 +6,18 @@ Reads the head of a file only. Names are names of columns, so messages quote the
 from __future__ import annotations
 
 import csv
-import difflib
 import io
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from astro_async._frames.column_match import describe_count, quote_names
 from astro_async._frames.columns import RESERVED_PREFIX
 from astro_async._frames.csv_dialect import CsvDialect
-from astro_async._frames.csv_text import detect_line_end, reading, undecodable
+from astro_async._frames.csv_text import detect_line_end, undecodable
+from astro_async._frames.source_content import reading
 from astro_async.exceptions import IngestError
 
-__all__ = ["CsvLayout", "read_layout", "refuse_missing_columns"]
+__all__ = ["CsvLayout", "name_columns", "read_layout"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,45 +53,41 @@ def read_layout(
             names.
     """
     lines_before, fields, line_count = _read_first_record(path, source, dialect)
-    names = [field.strip() for field in fields]
+    names = name_columns(fields, f"{source}, line {lines_before + 1}", dialect, names_if_headerless)
+    return CsvLayout(names, lines_before + (line_count if dialect.has_header else 0))
+
+
+def name_columns(
+    fields: Sequence[str], place: str, dialect: CsvDialect, names_if_headerless: Iterable[str] | None = None
+) -> tuple[str, ...]:
+    """Say what columns are called, given the fields of the first record.
+
+    Args:
+        fields: The header, or the first row where there is none.
+        place: What messages call it.
+        dialect: Whether there is a header, and what replaces its names.
+        names_if_headerless: Names where there is no header and no `column_names`.
+
+    Raises:
+        IngestError: As in `read_layout`.
+    """
+    headers = [field.strip() for field in fields]
     given = dialect.column_names
     if not dialect.has_header:
-        line_count = 0
-        names = [f"column_{position}" for position in range(1, len(fields) + 1)]
+        headers = [f"column_{position}" for position in range(1, len(fields) + 1)]
         if given is None and names_if_headerless is not None:
             given = tuple(names_if_headerless)
     if given is not None:
         if len(given) != len(fields):
             raise IngestError(
-                f"{source}, line {lines_before + 1}: the line has {_count(fields, 'field')}, "
-                f"but {_count(given, 'name')} for the columns: {_quote(given)}. "
+                f"{place}: the line has {describe_count(fields, 'field')}, "
+                f"but {describe_count(given, 'name')} for the columns: {quote_names(given)}. "
                 f"Give one name for each column."
             )
-        names = list(given)
-    _check_names(names, source, lines_before + 1)
-    return CsvLayout(tuple(names), lines_before + line_count)
-
-
-def refuse_missing_columns(names: Collection[str], wanted: Collection[str], source: str) -> None:
-    """Refuse a file that lacks columns of the schema.
-
-    Raises:
-        IngestError: Names the columns, and those of the file that look like them.
-    """
-    missing = [name for name in wanted if name not in names]
-    if not missing:
-        return
-    unused = [name for name in names if name not in wanted]
-    near = [
-        f"{name!r} looks like {match!r}"
-        for name in missing
-        if (match := _find_near_miss(name, unused)) is not None
-    ]
-    hint = f" ({'; '.join(near)})" if near else ""
-    raise IngestError(
-        f"{source} lacks {_count(missing, 'column')} of the schema: {_quote(missing)}{hint}. It has: "
-        f"{_quote(names)}. Mend the file, change the schema, or name the columns with column_names."
-    )
+        headers = list(given)
+    names = [dialect.aliases.get(name, name) for name in headers]
+    _check_names(names, headers, place)
+    return tuple(names)
 
 
 def _read_first_record(path: str, source: str, dialect: CsvDialect) -> tuple[int, list[str], int]:
@@ -143,47 +140,37 @@ def _parse_record(
         ) from None
 
 
-def _check_names(names: list[str], source: str, line: int) -> None:
+def _check_names(names: list[str], headers: list[str], place: str) -> None:
     advice = "Mend the header, or name the columns with column_names."
     empty = [str(position) for position, name in enumerate(names, 1) if not name]
     if empty:
-        raise IngestError(f"{source}, line {line}: column {', '.join(empty)} has no name. {advice}")
+        raise IngestError(f"{place}: column {', '.join(empty)} has no name. {advice}")
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
-        raise IngestError(f"{source}, line {line}: names that occur twice: {_quote(doubled)}. {advice}")
+        places = "; ".join(
+            f"{name!r} is "
+            + " and ".join(
+                f"column {position}" + ("" if header == name else f" ({header!r})")
+                for position, (header, other) in enumerate(zip(headers, names, strict=True), 1)
+                if other == name
+            )
+            for name in doubled
+        )
+        raise IngestError(f"{place}: names that occur twice: {places}. {advice}")
     patterns = [name for name in names if _is_pattern(name)]
     if patterns:
         raise IngestError(
-            f"{source}, line {line}: names that Polars takes for patterns: {_quote(patterns)}. "
+            f"{place}: names that Polars takes for patterns: {quote_names(patterns)}. "
             f"Name the columns with column_names."
         )
     reserved = [name for name in names if name.startswith(RESERVED_PREFIX)]
     if reserved:
         raise IngestError(
-            f"{source}, line {line}: names that begin with {RESERVED_PREFIX!r} are reserved: "
-            f"{_quote(reserved)}. {advice}"
+            f"{place}: names that begin with {RESERVED_PREFIX!r} are reserved: "
+            f"{quote_names(reserved)}. {advice}"
         )
 
 
 def _is_pattern(name: str) -> bool:
     """Say whether Polars would take the name for several columns wherever a step uses it."""
     return name == "*" or (name.startswith("^") and name.endswith("$"))
-
-
-def _find_near_miss(name: str, candidates: list[str]) -> str | None:
-    by_plain_name = {_plain(candidate): candidate for candidate in candidates}
-    close = difflib.get_close_matches(_plain(name), by_plain_name, n=1, cutoff=0.8)
-    return by_plain_name[close[0]] if close else None
-
-
-def _plain(name: str) -> str:
-    """Reduce a name to its letters and digits, without case: `Order No.` and `order_no` are the same."""
-    return "".join(character for character in name.casefold() if character.isalnum()) or name
-
-
-def _quote(names: Iterable[str]) -> str:
-    return ", ".join(map(repr, names))
-
-
-def _count(names: Sequence[str], noun: str) -> str:
-    return f"{len(names)} {noun}{'' if len(names) == 1 else 's'}"

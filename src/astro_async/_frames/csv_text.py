@@ -1,14 +1,17 @@
 """Turn a source into UTF-8 text with line feeds, without loading it, and refuse bytes that are not text.
 
 A source that is so already is used in place. Otherwise a copy is made beside the target and removed
-afterwards, whatever happens. Values are not looked at here.
+afterwards, whatever happens: of compressed text, of text in another encoding, and of text with a footer.
+Values are not looked at here.
 """
 
 from __future__ import annotations
 
 import codecs
+import io
 import os
 import tempfile
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO
@@ -16,6 +19,7 @@ from typing import IO
 from astro_async._frames.csv_dialect import CsvDialect
 from astro_async._frames.csv_records import iter_data_lines
 from astro_async._frames.parquet import refused_by_disk
+from astro_async._frames.source_content import Content, SourceFacts, open_content, reading
 from astro_async.exceptions import IngestError
 
 __all__ = [
@@ -23,8 +27,8 @@ __all__ = [
     "detect_line_end",
     "find_undecodable_line",
     "open_as_utf8",
-    "reading",
     "undecodable",
+    "write_temporary",
 ]
 
 _CHUNK_BYTES = 1 << 20
@@ -34,26 +38,39 @@ _HEAD_CHARACTERS = 1 << 16
 
 
 @contextmanager
-def open_as_utf8(source: str, *, dialect: CsvDialect, beside: str) -> Iterator[str]:
+def open_as_utf8(
+    source: str, *, dialect: CsvDialect, beside: str, content: Content, facts: SourceFacts
+) -> Iterator[str]:
     """Give the path of a UTF-8 text of the source: the source itself, or a temporary copy.
 
     Line numbers of the copy are those of the source.
 
     Raises:
-        IngestError: The source is missing, empty, has NUL bytes, or bytes that its encoding does not know.
+        IngestError: The source is missing, damaged, has NUL bytes, or bytes that its encoding does not know.
         StorageError: The copy could not be written.
     """
-    with reading(source):
-        if os.path.getsize(source) == 0:
-            raise IngestError(f"{source} is empty (0 bytes): not even a header. Ask for the file again.")
-        line_end = detect_line_end(source, dialect)
-        if dialect.is_utf8 and line_end == "\n":
-            _refuse_nul_bytes(source)
-    if dialect.is_utf8 and line_end == "\n":
+    line_end = detect_line_end(source, dialect, content)
+    if content is Content.TEXT and dialect.is_utf8 and line_end == "\n" and not dialect.skip_footer:
+        with reading(source):
+            _refuse_nul_bytes(source, facts)
         yield source
         return
+    chunks = _decode_chunks(source, dialect, line_end, content, facts)
+    with write_temporary(chunks, beside=beside) as path:
+        if dialect.skip_footer:
+            _cut_footer(path, source, dialect.skip_footer)
+        yield path
+
+
+@contextmanager
+def write_temporary(chunks: Iterable[bytes], *, beside: str) -> Iterator[str]:
+    """Give the path of a temporary file that holds the chunks.
+
+    Raises:
+        StorageError: It could not be written.
+    """
     with _temporary_file(beside) as path:
-        _write_chunks(path, _decode_chunks(source, dialect, line_end))
+        _write_chunks(path, chunks)
         yield path
 
 
@@ -67,46 +84,33 @@ def copy_without_blank_lines(
         StorageError: The copy could not be written.
     """
     lines = iter_data_lines(text_path, dialect, first_line=first_line)
-    with _temporary_file(beside) as path:
-        _write_chunks(path, (line for line, is_blank in lines if not is_blank))
+    with write_temporary((line for line, is_blank in lines if not is_blank), beside=beside) as path:
         yield path
 
 
-@contextmanager
-def reading(source: str) -> Iterator[None]:
-    """Name the source in every error of reading it.
-
-    Raises:
-        IngestError: The source is missing, unreadable, or not text of its encoding.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise IngestError(f"{source} could not be read: {error.strerror or error}") from error
-
-
-def detect_line_end(source: str, dialect: CsvDialect) -> str:
+def detect_line_end(source: str, dialect: CsvDialect, content: Content = Content.TEXT) -> str:
     r"""Tell `"\r"` (old Macintosh files) from `"\n"` (CRLF too) by the first 64 Ki characters.
 
     Raises:
         IngestError: The source has bytes that its encoding does not know.
     """
     try:
-        with open(source, encoding=dialect.reading_encoding, newline="") as file:
-            head = file.read(_HEAD_CHARACTERS)
+        with reading(source, content), open_content(source, content) as file:
+            text = io.TextIOWrapper(file, encoding=dialect.reading_encoding, newline="")
+            head = text.read(_HEAD_CHARACTERS)
     except UnicodeError:
-        raise undecodable(source, dialect) from None
+        raise undecodable(source, dialect, content) from None
     # One at the very end may be half of a CRLF.
     return "\r" if "\r" in head[:-1] and "\n" not in head else "\n"
 
 
-def undecodable(source: str, dialect: CsvDialect) -> IngestError:
+def undecodable(source: str, dialect: CsvDialect, content: Content = Content.TEXT) -> IngestError:
     """Make the error for a source with bytes that its encoding does not know."""
-    with reading(source), open(source, "rb") as file:
+    with reading(source, content), open_content(source, content) as file:
         mark = file.read(4)
     if dialect.is_utf8 and mark.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return IngestError(f"{source} begins as UTF-16 does, not {dialect.encoding}: set encoding='utf-16'.")
-    line = find_undecodable_line(source, dialect.encoding)
+    line = find_undecodable_line(source, dialect.encoding, content)
     place = source if line is None else f"{source}, line {line}"
     return IngestError(
         f"{place}: bytes that are not {dialect.encoding}. Set the encoding that the file was written in, "
@@ -114,11 +118,11 @@ def undecodable(source: str, dialect: CsvDialect) -> IngestError:
     )
 
 
-def find_undecodable_line(source: str, encoding: str) -> int | None:
+def find_undecodable_line(source: str, encoding: str, content: Content = Content.TEXT) -> int | None:
     """Find the physical line of the first bytes that the encoding does not know; None if there are none."""
     decoder = codecs.getincrementaldecoder(encoding)()
     line = 1
-    with reading(source), open(source, "rb") as file:
+    with reading(source, content), open_content(source, content) as file:
         while chunk := file.read(_CHUNK_BYTES):
             state = decoder.getstate()
             try:
@@ -144,14 +148,17 @@ def _count_lines_before_error(decoder: codecs.IncrementalDecoder, chunk: bytes) 
     return lines
 
 
-def _refuse_nul_bytes(source: str) -> None:
+def _refuse_nul_bytes(source: str, facts: SourceFacts) -> None:
     buffer = bytearray(_SEARCH_BYTES)
+    view = memoryview(buffer)
     with open(source, "rb", buffering=0) as file:
         while size := file.readinto(buffer):
             position = buffer.find(b"\0", 0, size)
             if position >= 0:
                 line = _count_newlines(source, file.tell() - size + position) + 1
                 raise _nul_error(source, line)
+            facts.digest.update(view[:size])
+    facts.is_hashed = True
 
 
 def _count_newlines(source: str, size: int) -> int:
@@ -170,16 +177,18 @@ def _nul_error(source: str, line: int) -> IngestError:
     )
 
 
-def _decode_chunks(source: str, dialect: CsvDialect, line_end: str) -> Iterator[bytes]:
+def _decode_chunks(
+    source: str, dialect: CsvDialect, line_end: str, content: Content, facts: SourceFacts
+) -> Iterator[bytes]:
     decoder = codecs.getincrementaldecoder(dialect.reading_encoding)()
     line, is_first = 1, True
-    with reading(source), open(source, "rb") as file:
+    with reading(source, content), open_content(source, content, facts) as file:
         while True:
             chunk = file.read(_CHUNK_BYTES)
             try:
                 text = decoder.decode(chunk, final=not chunk)
             except UnicodeError:
-                raise undecodable(source, dialect) from None
+                raise undecodable(source, dialect, content) from None
             if is_first and text:
                 text, is_first = text.removeprefix("\ufeff"), False
             if line_end == "\r":
@@ -189,7 +198,27 @@ def _decode_chunks(source: str, dialect: CsvDialect, line_end: str) -> Iterator[
             line += text.count("\n")
             yield text.encode()
             if not chunk:
-                return
+                break
+
+
+def _cut_footer(path: str, source: str, line_count: int) -> None:
+    """Cut the last lines off a UTF-8 text; blank lines after the last of them go too, and are not counted."""
+    begins: deque[int] = deque()
+    with open(path, "r+b") as file:
+        position = blank = 0
+        for line in file:
+            begins.append(position)
+            position += len(line)
+            blank = 0 if line.strip() else blank + 1
+            # So many that the footer is among them once the blank lines at the end are known.
+            while len(begins) > line_count + blank:
+                begins.popleft()
+        if len(begins) < line_count + blank:
+            raise IngestError(
+                f"{source} has {len(begins) - blank} lines, and skip_footer leaves out {line_count}. "
+                f"Ask for the file again."
+            )
+        file.truncate(begins[0])
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 Pure expressions. No type is guessed from the data and nothing is rounded: more decimals than the type
 holds, a day in a form other than ISO 8601, or a local time that a clock change skips or repeats is a value
-that does not parse.
+that does not parse. Where a file writes numbers or days in another way, its `ValueForms` say so.
 """
 
 from __future__ import annotations
@@ -13,6 +13,15 @@ import polars as pl
 from polars._typing import PolarsDataType
 
 from astro_async._frames.columns import RESERVED_PREFIX
+from astro_async._frames.value_forms import (
+    PLAIN_FORMS,
+    UNIT_DIGITS,
+    YEAR,
+    YEAR_IN_NS,
+    ValueForms,
+    read_formatted,
+    read_number_text,
+)
 from astro_async.exceptions import PipelineError
 
 __all__ = [
@@ -27,11 +36,7 @@ __all__ = [
     "refuse_bad",
 ]
 
-_UNIT_DIGITS = {"ms": 3, "us": 6, "ns": 9}
-# There is no year 0, and Python could not show it. Years that nanoseconds cannot reach would wrap around.
-_YEAR = "(?:[1-9][0-9]{3}|0[0-9]{2}[1-9]|0[0-9][1-9]0|0[1-9]00)"
-_YEAR_IN_NS = "(?:1(?:6[89]|[7-9][0-9])[0-9]|2(?:[01][0-9]|2[0-5])[0-9]|226[01])"
-_DAY = f"{_YEAR}-[0-9]{{2}}-[0-9]{{2}}"
+_DAY = f"{YEAR}-[0-9]{{2}}-[0-9]{{2}}"
 _OFFSET = "(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)"
 
 
@@ -81,14 +86,16 @@ def is_read_natively(dtype: pl.DataType) -> bool:
     return dtype.is_integer() or dtype.is_float() or isinstance(dtype, pl.Boolean | pl.Enum) or is_text(dtype)
 
 
-def describe_type(dtype: pl.DataType) -> str:
-    """Say which texts are values of the type, for an error message."""
+def describe_type(name: str, dtype: pl.DataType, forms: ValueForms = PLAIN_FORMS) -> str:
+    """Say which texts are values of a column, for an error message."""
+    if forms.apply_to(name, dtype):
+        return forms.describe(name, dtype)
     if isinstance(dtype, pl.Decimal):
         return (
             f"{dtype} (at most {dtype.precision} digits, {dtype.scale} of them after the point, no exponent)"
         )
     if isinstance(dtype, pl.Datetime):
-        digits = _UNIT_DIGITS[dtype.time_unit]
+        digits = UNIT_DIGITS[dtype.time_unit]
         zone = (
             "without an offset"
             if dtype.time_zone is None
@@ -129,7 +136,10 @@ def read_quickly(name: str, dtype: pl.DataType) -> pl.Expr | None:
 
 
 def read_leniently(
-    frame: pl.LazyFrame, types: Mapping[str, pl.DataType], nulls: Sequence[str]
+    frame: pl.LazyFrame,
+    types: Mapping[str, pl.DataType],
+    nulls: Sequence[str],
+    forms: ValueForms = PLAIN_FORMS,
 ) -> pl.LazyFrame:
     """Read columns of text as values, null where a text is none; raises nothing.
 
@@ -143,7 +153,7 @@ def read_leniently(
     # In steps, because the engine would compute an expression anew wherever another one contains it.
     return (
         frame.with_columns(_clean(pl.col(name), dtype, nulls).alias(name) for name, dtype in typed.items())
-        .with_columns(_convert(pl.col(name), dtype).alias(_value_name(name)) for name, dtype in typed.items())
+        .with_columns(_read(name, dtype, forms).alias(_value_name(name)) for name, dtype in typed.items())
         .with_columns(
             (pl.col(name).is_not_null() & pl.col(_value_name(name)).is_null()).alias(bad_name(name))
             for name in typed
@@ -192,6 +202,15 @@ def _without(texts: Sequence[str], column: pl.Expr) -> pl.Expr:
     return pl.when(is_null).then(None).otherwise(column)
 
 
+def _read(name: str, dtype: pl.DataType, forms: ValueForms) -> pl.Expr:
+    text = pl.col(name)
+    if not forms.apply_to(name, dtype):
+        return _convert(text, dtype)
+    if dtype.is_temporal():
+        return read_formatted(text, dtype, forms.formats_of(name))
+    return _convert(read_number_text(text, dtype, forms), dtype)
+
+
 def _convert(text: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     if isinstance(dtype, pl.Enum):
         return text.cast(dtype, strict=False)
@@ -212,7 +231,7 @@ def _convert(text: pl.Expr, dtype: pl.DataType) -> pl.Expr:
 
 
 def _convert_datetime(text: pl.Expr, dtype: pl.Datetime) -> pl.Expr:
-    shape = rf"{_day(dtype)}(?:[T ]{_clock(_UNIT_DIGITS[dtype.time_unit])})?"
+    shape = rf"{_day(dtype)}(?:[T ]{_clock(UNIT_DIGITS[dtype.time_unit])})?"
     day = _shaped(text, shape)
     full = pl.when(day.str.len_bytes() == 10).then(day + "T00:00:00").otherwise(_with_seconds(day, 16))
     local = full.str.replace(" ", "T", literal=True).str.to_datetime(
@@ -231,7 +250,7 @@ def _convert_datetime(text: pl.Expr, dtype: pl.Datetime) -> pl.Expr:
 
 
 def _day(dtype: pl.Datetime) -> str:
-    return _DAY.replace(_YEAR, _YEAR_IN_NS) if dtype.time_unit == "ns" else _DAY
+    return _DAY.replace(YEAR, YEAR_IN_NS) if dtype.time_unit == "ns" else _DAY
 
 
 def _shaped(text: pl.Expr, pattern: str) -> pl.Expr:

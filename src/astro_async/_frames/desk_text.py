@@ -29,7 +29,7 @@ def describe_text(dtype: pl.DataType) -> str:
         return f"{dtype} (a whole number of {dtype.time_unit}, such as 1500)"
     if isinstance(dtype, pl.Binary):
         return "Binary (pairs of hexadecimal digits)"
-    return "nothing but null" if isinstance(dtype, pl.Null) else describe_type(dtype)
+    return "nothing but null" if isinstance(dtype, pl.Null) else describe_type("", dtype)
 
 
 def format_values(frame: pl.DataFrame) -> pl.DataFrame:

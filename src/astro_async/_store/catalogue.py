@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Mapping
 
+from astro_async._core.events import FileIngested, RunCreated, parse_event
 from astro_async._core.manifest import ManifestHead, parse_head, snapshot_record, summarise
 from astro_async._core.names import RunId, check_run_id
 from astro_async._core.records import RunRecord
@@ -16,7 +18,7 @@ from astro_async._store.journal import read_run
 from astro_async._store.lock import is_locked
 from astro_async.exceptions import AstroError, InvalidNameError, RunNotFoundError, StorageError
 
-__all__ = ["existing_run_directory", "list_run_ids", "load_run", "load_summaries"]
+__all__ = ["existing_run_directory", "find_delivery", "list_run_ids", "load_run", "load_summaries"]
 
 
 def list_run_ids(pipeline_dir: str) -> list[RunId]:
@@ -60,6 +62,40 @@ def _read_head(directory: str, *, locked: bool) -> ManifestHead:
     return snapshot_record(
         reading.record, journal_bytes=reading.journal_bytes, journal_crc32=reading.journal_crc32
     )
+
+
+def find_delivery(pipeline_dir: str, digests: Mapping[str, str]) -> RunId | None:
+    """Return the newest run that was made from these very files, if there is one.
+
+    A run that cannot be read is passed over: this is asked for a courtesy.
+
+    Args:
+        pipeline_dir: The runs.
+        digests: SHA-256 of each source file, by ingest name.
+    """
+    found: tuple[str, RunId] | None = None
+    for run_id in list_run_ids(pipeline_dir):
+        with contextlib.suppress(AstroError, OSError):
+            created_at, known = _load_digests(layout.run_directory(pipeline_dir, run_id))
+            if known == digests and (found is None or created_at > found[0]):
+                found = (created_at, run_id)
+    return None if found is None else found[1]
+
+
+def _load_digests(directory: str) -> tuple[str, dict[str, str | None]]:
+    """Read from the first lines of a journal when the run was created, and from which bytes."""
+    created_at = ""
+    digests: dict[str, str | None] = {}
+    with open(layout.events_path(directory), "rb") as file:
+        for line in file:
+            event = parse_event(line)
+            if isinstance(event, FileIngested):
+                digests[event.name] = event.source_sha256
+            elif isinstance(event, RunCreated):
+                created_at = event.time
+            else:
+                break
+    return created_at, digests
 
 
 def existing_run_directory(pipeline_dir: str, run_id: RunId) -> str:

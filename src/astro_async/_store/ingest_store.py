@@ -163,9 +163,10 @@ class IngestStore:
 
 
 def _may_be_dead(path: str) -> bool:
-    # A folder without its lock is either a moment old or was left by a kill at that moment.
+    # The holder is noted once the lock is held. Without that note the folder is a moment old, and whoever
+    # makes it may not have locked it yet; or it was left by a kill at that moment.
     try:
-        return os.path.exists(layout.lock_path(path)) or time.time() - os.stat(path).st_mtime > _YOUNG_S
+        return os.path.exists(layout.holder_path(path)) or time.time() - os.stat(path).st_mtime > _YOUNG_S
     except FileNotFoundError:
         return False
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from typing import IO, Annotated, Any
 
 import anyio
 import typer
+from rich.text import Text
 
 from astro_async._core.records import RunRecord
 from astro_async._store.layout import run_directory
+from astro_async.api import SourceCheck, check_source
 from astro_async.api import ingest as ingest_files
+from astro_async.cli.display import logging_to
 from astro_async.cli.documents import run_document
 from astro_async.cli.options import (
     DebugOption,
@@ -21,7 +25,8 @@ from astro_async.cli.options import (
     parse_params,
     show_examples,
 )
-from astro_async.cli.output import claim_stdout, print_document
+from astro_async.cli.output import claim_stdout, open_screen, print_document
+from astro_async.cli.render_check import check_document, render_check
 from astro_async.cli.signals import SignalWatch
 from astro_async.cli.wording import describe_count, describe_size, safe
 from astro_async.loading import load_pipeline
@@ -31,18 +36,29 @@ __all__ = ["command", "describe_ingested", "ingest_watched"]
 
 command = make_command()
 
+CheckOption = Annotated[
+    bool,
+    typer.Option(
+        "--check",
+        help="Read the files and say what does not fit; make no run. Ends with 1 if something does not.",
+        show_default=False,
+    ),
+]
 SourceArgument = Annotated[str, typer.Argument(metavar="SOURCE_DIR", help="Directory with the source files.")]
 
 
 @command.command(
     epilog=show_examples(
-        "astro ingest deliveries/2026-11-29", "astro ingest deliveries/tonight --param threshold=5"
+        "astro ingest deliveries/2026-11-29",
+        "astro ingest deliveries/tonight --param threshold=5",
+        "astro ingest --check deliveries/tonight",
     )
 )
 def ingest(
     source: SourceArgument,
     pipeline_dir: PipelineDirOption = ".",
     param: ParamOption = None,
+    check: CheckOption = False,
     json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -55,8 +71,37 @@ def ingest(
     with claim_stdout() as out, SignalWatch() as watch:
         pipeline = load_pipeline(pipeline_dir)
         watch.renew()
-        record = anyio.run(ingest_watched, watch, pipeline, source, pipeline_dir, params)
+        if check:
+            _tell_check(anyio.run(_check_watched, watch, pipeline, source), out, json=json)
+            return
+        with logging_to(_warn, traces=debug):
+            record = anyio.run(ingest_watched, watch, pipeline, source, pipeline_dir, params)
         _tell(record, pipeline_dir, out, json=json)
+
+
+def _warn(text: str) -> None:
+    print(safe(text), file=sys.stderr)
+
+
+async def _check_watched(watch: SignalWatch, pipeline: Pipeline, source: str) -> SourceCheck:
+    check = None
+    with anyio.CancelScope() as scope, watch.cancelling(scope):
+        check = await check_source(pipeline, source)
+    if check is None:
+        raise typer.Exit(watch.exit_code)
+    return check
+
+
+def _tell_check(check: SourceCheck, out: IO[str], *, json: bool) -> None:
+    if json:
+        print_document(check_document(check), out)
+    else:
+        screen = open_screen(out)
+        for part in render_check(check):
+            # Only tables are fitted to the width: a line can be searched for, and is as long as it is.
+            screen.print(part, soft_wrap=isinstance(part, Text))
+    if not check.is_good:
+        raise typer.Exit(1)
 
 
 async def ingest_watched(
@@ -91,5 +136,11 @@ def describe_ingested(record: RunRecord) -> list[str]:
         f"ingested {safe(name)}: {describe_count(file.row_count, 'row')}, "
         f"{describe_count(file.column_count, 'column')}, "
         f"{describe_size(file.source_size_bytes)} from {safe(file.source_path)}"
+        f"{_describe_columns('left out', file.ignored_columns)}"
+        f"{_describe_columns('not in the file, so null', file.inserted_columns)}"
         for name, file in record.files.items()
     ]
+
+
+def _describe_columns(what: str, names: tuple[str, ...]) -> str:
+    return f"; {what}: {safe(', '.join(map(repr, names)))}" if names else ""

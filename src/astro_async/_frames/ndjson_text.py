@@ -1,0 +1,100 @@
+"""Turn NDJSON, one object a line, into the rows of a text, so that one way of reading values serves both.
+
+A number keeps the digits it is written with. Nested values become JSON text, which a step can decode.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from astro_async._frames.csv_dialect import CsvDialect
+from astro_async._frames.csv_text import undecodable
+from astro_async._frames.source_content import Content, SourceFacts, open_content, reading
+from astro_async.exceptions import IngestError
+
+__all__ = ["find_json_line", "iter_json_rows", "read_json_names"]
+
+
+def _keep_digits(text: str) -> msgspec.Raw:
+    return msgspec.Raw(text)
+
+
+_DECODER: Final = msgspec.json.Decoder(dict[str, Any], float_hook=_keep_digits)
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+def read_json_names(
+    source: str, content: Content, dialect: CsvDialect, facts: SourceFacts
+) -> tuple[str, ...]:
+    """Return the names of all objects, in the order of their first appearance; hashes the source.
+
+    Raises:
+        IngestError: A line is no JSON object, or there is none; the message names the line.
+    """
+    names: dict[str, None] = {}
+    for _, record in _iter_records(source, content, dialect, facts):
+        names.update(dict.fromkeys(record))
+    if not names:
+        raise IngestError(f"{source} has no JSON object with a name in it. Ask for the file again.")
+    return tuple(names)
+
+
+def iter_json_rows(
+    source: str, content: Content, dialect: CsvDialect, names: tuple[str, ...]
+) -> Iterator[list[str | None]]:
+    """Yield the values of each object as text, in the order of the names; None for null and for absent ones.
+
+    Raises:
+        IngestError: The source has changed since its names were read, and is no NDJSON any more.
+    """
+    for _, record in _iter_records(source, content, dialect, None):
+        yield [_as_text(record.get(name)) for name in names]
+
+
+def find_json_line(source: str, content: Content, dialect: CsvDialect, row: int) -> int:
+    """Return the line, from 1, of an object, from 0; blank lines count."""
+    for position, (line, _) in enumerate(_iter_records(source, content, dialect, None)):
+        if position == row:
+            return line
+    raise IndexError(f"{source} has fewer than {row + 1} objects")
+
+
+def _iter_records(
+    source: str, content: Content, dialect: CsvDialect, facts: SourceFacts | None
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    number = 0
+    try:
+        with reading(source, content), open_content(source, content, facts) as file:
+            lines = io.TextIOWrapper(file, encoding=dialect.reading_encoding, newline="\n")
+            for number, line in enumerate(lines, 1):
+                text = line.removeprefix("\ufeff") if number == 1 else line
+                if text.strip():
+                    yield number, _DECODER.decode(text)
+            # Whoever opened the file still wants to read the rest of it.
+            lines.detach()
+    except UnicodeError:
+        raise undecodable(source, dialect, content) from None
+    except msgspec.MsgspecError:
+        # The error of the decoder may quote the line.
+        raise IngestError(
+            f"{source}, line {number}: not one JSON object. Each line must be an object such as "
+            f'{{"name": "value"}}: mend the line, or ask for the file again.'
+        ) from None
+
+
+def _as_text(value: Any) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value
+    if isinstance(value, msgspec.Raw):
+        return bytes(value).decode()
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    return _ENCODER.encode(value).decode()
