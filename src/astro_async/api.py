@@ -27,8 +27,7 @@ from astro_async._executor.ingest import ingest_source
 from astro_async._executor.invocation import Invoker, RunOptions, Services
 from astro_async._executor.stop import StopSwitch
 from astro_async._store.atomic import Disk
-from astro_async._store.catalogue import list_run_ids
-from astro_async._store.layout import run_directory
+from astro_async._store.layout import list_run_ids, run_directory
 from astro_async._store.repair import repair_run
 from astro_async._threads import in_thread
 from astro_async.exceptions import RunNotFoundError, RunRefusedError

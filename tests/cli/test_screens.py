@@ -261,6 +261,7 @@ def test_list(width: int) -> None:
         summary("aaaaa", RunStatus.COMPLETED, HOSTILE, 28, {"complete": 16}, 0),
     ]
     compare("list", draw(render_list(runs, RunId("zz111")), width), width)
+    compare("list", draw(render_list(runs, RunId("zz111"), width=60), 60), 60)
     assert describe_waiting(runs[:2]) == "zz111 (ingested), k3x9a (failed, 2,000,040 rows)"
     assert describe_waiting(runs * 2).endswith(" and 3 more (astro list)")
     assert "No run has anything to do." in draw(render_list(runs, None), width)

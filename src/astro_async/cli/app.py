@@ -12,7 +12,7 @@ from astro_async import __version__
 from astro_async.cli.failures import explaining_failures
 from astro_async.cli.lazy import LazyCommand, LazyGroup
 from astro_async.cli.options import DebugOption, show_examples
-from astro_async.cli.output import flush_streams
+from astro_async.cli.streams import finish_streams
 
 __all__ = ["AstroGroup", "app", "main"]
 
@@ -93,7 +93,11 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # A terminal or pipe that cannot show a character is no reason to fail.
             stream.reconfigure(errors="backslashreplace")
+    failure: OSError | None = None
     try:
         app()
+    except OSError as error:
+        # Of a command's own work `AstroGroup` tells; this one met the text of `--help` or of a usage error.
+        failure = error
     finally:
-        flush_streams()
+        finish_streams(failure)

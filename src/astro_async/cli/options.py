@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
-import shlex
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 import typer
 
+from astro_async._store.layout import command_line
 from astro_async.cli.failures import DEBUG_KEY
 
 __all__ = [
@@ -104,14 +104,6 @@ def _parse_value(text: str) -> Any:
     if isinstance(value, int):
         return value if value in _INT64 else text
     return value if isinstance(value, float) and math.isfinite(value) else text
-
-
-def command_line(words: str, pipeline_dir: str) -> str:
-    """Return a command as the user would type it, with `-C` where it is needed."""
-    directory = os.path.abspath(pipeline_dir)
-    if directory == os.getcwd():
-        return f"astro {words}"
-    return f"astro {words} -C {shlex.quote(min(directory, os.path.relpath(directory), key=len))}"
 
 
 def show_examples(*lines: str, title: str = "Example") -> str:

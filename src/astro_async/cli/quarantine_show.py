@@ -12,7 +12,7 @@ from astro_async._core.events import FileFlow
 from astro_async._core.records import RunRecord, StepRecord
 from astro_async._frames.columns import REASON_COLUMN
 from astro_async._frames.parquet import load_parts, read_schema
-from astro_async._store.layout import run_directory
+from astro_async._store.layout import list_run_ids, run_directory
 from astro_async.cli.documents import rows_document
 from astro_async.cli.options import (
     DebugOption,
@@ -25,8 +25,8 @@ from astro_async.cli.options import (
 from astro_async.cli.output import open_screen, print_document
 from astro_async.cli.quarantine_list import flows_in_quarantine
 from astro_async.cli.render_quarantine import QuarantinedRows, render_rows
-from astro_async.exceptions import RunRefusedError
-from astro_async.reading import read_run
+from astro_async.exceptions import InvalidNameError, RunNotFoundError, RunRefusedError
+from astro_async.reading import LATEST, read_run
 
 __all__ = ["command", "load_quarantined"]
 
@@ -63,7 +63,7 @@ def show(
 
     Each row with its reason, in the order in which the step set them aside.
     """
-    record = read_run(pipeline_dir, run)
+    record = _read_run(pipeline_dir, run, step)
     flows = _choose_flows(record, step, file)
     directory = run_directory(pipeline_dir, record.run_id)
     loaded = [_load(directory, owner, flow, limit) for owner, flow in flows]
@@ -76,6 +76,17 @@ def show(
     if any(rows.rows_in_all > len(rows.rows) for rows in loaded):
         words = f"quarantine show {record.run_id} {loaded[0].step_id} --limit 0"
         print(f"all of them: {command_line(words, pipeline_dir)}")
+
+
+def _read_run(pipeline_dir: str, run: str, step: str | None) -> RunRecord:
+    """Return the run; a step in its place is answered with how to name it."""
+    try:
+        return read_run(pipeline_dir, run)
+    except (InvalidNameError, RunNotFoundError) as error:
+        if step is None and list_run_ids(pipeline_dir) and run in read_run(pipeline_dir, LATEST).steps:
+            hint = command_line(f"quarantine show latest {run}", pipeline_dir)
+            raise RunRefusedError(f"{run!r} is a step, and the run comes first: `{hint}`") from error
+        raise
 
 
 def _choose_flows(record: RunRecord, step: str | None, file: str | None) -> list[tuple[StepRecord, FileFlow]]:

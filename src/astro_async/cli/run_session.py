@@ -21,11 +21,12 @@ from astro_async.cli.display import Display, EventsFile, View, logging_to
 from astro_async.cli.documents import no_run_document, plan_document, run_document
 from astro_async.cli.ingest_command import describe_ingested, ingest_watched
 from astro_async.cli.options import command_line
-from astro_async.cli.output import Screen, claim_stdout, flush_streams, open_screen, print_document
+from astro_async.cli.output import Screen, claim_stdout, open_screen, print_document
 from astro_async.cli.progress import RunProgress
 from astro_async.cli.render_plain import Line, plan_lines, verdict_lines
 from astro_async.cli.render_runs import describe_waiting
 from astro_async.cli.signals import SignalWatch
+from astro_async.cli.streams import flush_streams
 from astro_async.cli.views import DashboardView, JsonView, PlainView, QuietView, print_line, print_note
 from astro_async.cli.wording import safe
 from astro_async.exceptions import StorageError

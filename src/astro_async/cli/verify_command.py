@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from astro_async._core.verification import Verification
-from astro_async._store.catalogue import list_run_ids
+from astro_async._store.layout import list_run_ids
 from astro_async.api import verify
 from astro_async.cli.documents import verify_document
 from astro_async.cli.failures import describe_failure
