@@ -24,6 +24,9 @@ class AstroGroup(LazyGroup):
         "demo": LazyCommand(
             "astro_async.cli.demo_command", "Show in a few seconds what quarantine and retry are."
         ),
+        "init": LazyCommand(
+            "astro_async.cli.init_command", "Make a pipeline to start from, with sample data."
+        ),
         "ingest": LazyCommand(
             "astro_async.cli.ingest_command", "Ingest a source directory into a new run, and print its id."
         ),
