@@ -34,6 +34,12 @@ class AstroGroup(LazyGroup):
         "list": LazyCommand("astro_async.cli.list_command", "List the runs, newest first."),
         "show": LazyCommand("astro_async.cli.show_command", "Show a run: its files and its steps."),
         "logs": LazyCommand("astro_async.cli.logs_command", "Print the log of a run."),
+        "stats": LazyCommand(
+            "astro_async.cli.stats_command", "Print the statistics of a run, or how they went over many runs."
+        ),
+        "status": LazyCommand(
+            "astro_async.cli.status_command", "Say in one line how the newest run ended, and exit as it did."
+        ),
         "verify": LazyCommand(
             "astro_async.cli.verify_command",
             "Verify that records, files, rows and statistics of a run agree.",
