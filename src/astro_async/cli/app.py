@@ -33,6 +33,10 @@ class AstroGroup(LazyGroup):
         "run": LazyCommand("astro_async.cli.run_command", "Run what a run has to do."),
         "list": LazyCommand("astro_async.cli.list_command", "List the runs, newest first."),
         "show": LazyCommand("astro_async.cli.show_command", "Show a run: its files and its steps."),
+        "describe": LazyCommand(
+            "astro_async.cli.describe_command",
+            "Show the flow of the pipeline: its files, its steps, and what waits for what.",
+        ),
         "logs": LazyCommand("astro_async.cli.logs_command", "Print the log of a run."),
         "stats": LazyCommand(
             "astro_async.cli.stats_command", "Print the statistics of a run, or how they went over many runs."

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from astro_async._store.layout import command_line
+from astro_async._store.layout import command_line, list_run_ids
 from astro_async.cli.failures import DEBUG_KEY
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "PipelineDirOption",
     "RunArgument",
     "command_line",
+    "complete_run",
     "make_command",
     "parse_params",
     "show_examples",
@@ -41,6 +42,13 @@ def _check_directory(value: str) -> str:
     return os.path.abspath(value)
 
 
+def complete_run(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the run ids that begin like this, for the shell; `-C` counts if it was typed before."""
+    pipeline_dir = ctx.params.get("pipeline_dir") or "."
+    names = ["latest", *list_run_ids(os.path.expanduser(pipeline_dir))]
+    return [name for name in names if name.startswith(incomplete)]
+
+
 DebugOption = Annotated[
     bool, typer.Option("--debug", help="Show tracebacks.", callback=_note_debug, show_default=False)
 ]
@@ -57,7 +65,9 @@ PipelineDirOption = Annotated[
         callback=_check_directory,
     ),
 ]
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run id, or 'latest'.")]
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run id, or 'latest'.", autocompletion=complete_run)
+]
 ParamOption = Annotated[
     list[str] | None,
     typer.Option(

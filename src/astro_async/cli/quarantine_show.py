@@ -19,6 +19,7 @@ from astro_async.cli.options import (
     JsonOption,
     PipelineDirOption,
     command_line,
+    complete_run,
     make_command,
     show_examples,
 )
@@ -42,7 +43,9 @@ command = make_command()
     )
 )
 def show(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run id, or 'latest'.")] = "latest",
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="A run id, or 'latest'.", autocompletion=complete_run)
+    ] = "latest",
     step: Annotated[
         str | None,
         typer.Argument(

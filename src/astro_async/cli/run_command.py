@@ -13,6 +13,7 @@ from astro_async.cli.options import (
     JsonOption,
     ParamOption,
     PipelineDirOption,
+    complete_run,
     make_command,
     parse_params,
     show_examples,
@@ -51,6 +52,7 @@ def run(
         typer.Argument(
             metavar="RUN",
             help="A run id, or 'latest'. Default: the newest run that has something to do.",
+            autocompletion=complete_run,
             show_default=False,
         ),
     ] = None,

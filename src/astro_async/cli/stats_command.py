@@ -17,6 +17,7 @@ from astro_async.cli.options import (
     DebugOption,
     JsonOption,
     PipelineDirOption,
+    complete_run,
     make_command,
     show_examples,
 )
@@ -54,7 +55,12 @@ _DEFAULT_ACTIONS: Final = {By.STEP: "rows_quarantined", By.FILE: "row_count", By
 )
 def stats(
     run: Annotated[
-        str, typer.Argument(metavar="RUN|trend", help="A run id, 'latest', or 'trend' for many runs.")
+        str,
+        typer.Argument(
+            metavar="RUN|trend",
+            help="A run id, 'latest', or 'trend' for many runs.",
+            autocompletion=complete_run,
+        ),
     ] = LATEST,
     pipeline_dir: PipelineDirOption = ".",
     since: Annotated[

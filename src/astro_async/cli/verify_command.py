@@ -17,6 +17,7 @@ from astro_async.cli.options import (
     DebugOption,
     JsonOption,
     PipelineDirOption,
+    complete_run,
     make_command,
     show_examples,
 )
@@ -38,7 +39,12 @@ command = make_command()
 def verify_runs(
     run: Annotated[
         str | None,
-        typer.Argument(metavar="RUN", help="A run id, or 'latest'; default: latest.", show_default=False),
+        typer.Argument(
+            metavar="RUN",
+            help="A run id, or 'latest'; default: latest.",
+            show_default=False,
+            autocompletion=complete_run,
+        ),
     ] = None,
     pipeline_dir: PipelineDirOption = ".",
     every: Annotated[bool, typer.Option("--all", help="Verify all runs.", show_default=False)] = False,
