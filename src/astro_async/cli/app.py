@@ -48,6 +48,10 @@ class AstroGroup(LazyGroup):
             "astro_async.cli.verify_command",
             "Verify that records, files, rows and statistics of a run agree.",
         ),
+        "trace": LazyCommand(
+            "astro_async.cli.trace_command",
+            "Write what ran when as a Chrome trace, which Perfetto opens.",
+        ),
         "quarantine": LazyCommand(
             "astro_async.cli.quarantine_command", "Look at rows that steps have set aside."
         ),
