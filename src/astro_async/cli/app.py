@@ -52,6 +52,9 @@ class AstroGroup(LazyGroup):
             "astro_async.cli.trace_command",
             "Write what ran when as a Chrome trace, which Perfetto opens.",
         ),
+        "cleanup": LazyCommand(
+            "astro_async.cli.cleanup_command", "Remove completed runs, or versions that nobody needs."
+        ),
         "quarantine": LazyCommand(
             "astro_async.cli.quarantine_command", "Look at rows that steps have set aside."
         ),
