@@ -26,6 +26,7 @@ from astro_async._executor.clock import format_time, utc_now
 from astro_async._executor.ingest import ingest_source
 from astro_async._executor.invocation import Invoker, RunOptions, Services
 from astro_async._executor.stop import StopSwitch
+from astro_async._executor.telling import FinishCaller
 from astro_async._store.atomic import Disk
 from astro_async._store.layout import list_run_ids, run_directory
 from astro_async._store.repair import repair_run
@@ -39,6 +40,7 @@ __all__ = [
     "EventStream",
     "RunResult",
     "StopSwitch",
+    "call_untold",
     "ingest",
     "plan",
     "run",
@@ -277,6 +279,7 @@ async def _invoke(
     found = await _find(invoker.pipeline_dir, run_id, waiting)
     while True:
         if found.run_id is None:
+            await _finish_caller(invoker).tell_untold()
             return RunResult(None, None, None, Plan())
         try:
             invocation = await invoker.invoke(found.run_id)
@@ -290,7 +293,7 @@ async def _invoke(
                 raise
             found = again
     record = invocation.record
-    return RunResult(
+    result = RunResult(
         run_id=record.run_id,
         status=record.status,
         record=record,
@@ -298,6 +301,24 @@ async def _invoke(
         notices=invocation.notices,
         hung=invocation.hung,
         waiting=tuple(found.waiting),
+    )
+    await _finish_caller(invoker).tell(record, result)
+    return result
+
+
+async def call_untold(pipeline: Pipeline, pipeline_dir: PathLike = ".") -> None:
+    """Call `on_finish` for the runs for which it failed, as `run` does before it ends."""
+    options = RunOptions()
+    await _finish_caller(_make_invoker(pipeline, pipeline_dir, options, None, None)).tell_untold()
+
+
+def _finish_caller(invoker: Invoker) -> FinishCaller:
+    return FinishCaller(
+        pipeline=invoker.pipeline,
+        pipeline_dir=invoker.pipeline_dir,
+        disk=invoker.services.disk,
+        logger=invoker.logger,
+        make_result=lambda record: RunResult(record.run_id, record.status, record, Plan()),
     )
 
 

@@ -140,6 +140,9 @@ class Pipeline:
         jobs: How many steps run at once unless `--jobs` is given; default `min(32, cores + 4)`.
         limits: Sizes of named limits, such as `{"database": 2}`; a step takes one unit of each it names.
         keep_versions: False drops all versions but the last ones when a run completes.
+        on_finish: Called with the `RunResult` when an invocation on a run has ended, however it ended: in a
+            worker thread, or awaited if it is async. A subclass may have it as a method. What it raises is
+            logged and does not change the verdict; the next invocation calls it again.
         step_execution_mode: `"serial"` is the same as `jobs = 1`. For older pipelines.
         max_parallel_workers: The same as `jobs`. For older pipelines.
     """
@@ -150,6 +153,7 @@ class Pipeline:
     jobs: int | None = None
     limits: Mapping[str, int] = {}
     keep_versions: bool = True
+    on_finish: Callable[[Any], Any] | None = None
     step_execution_mode: StepExecutionMode | str | None = None
     max_parallel_workers: int | None = None
 
@@ -162,6 +166,7 @@ class Pipeline:
         jobs: int | None = None,
         limits: Mapping[str, int] | None = None,
         keep_versions: bool | None = None,
+        on_finish: Callable[[Any], Any] | None = None,
     ) -> None:
         """Make a pipeline; what is not given comes from the class."""
         given = {
@@ -171,6 +176,7 @@ class Pipeline:
             "jobs": jobs,
             "limits": limits,
             "keep_versions": keep_versions,
+            "on_finish": on_finish,
         }
         for attribute, value in given.items():
             if value is not None:

@@ -319,6 +319,21 @@ def test_verify(width: int) -> None:
     )
 
 
+def test_the_verdict_says_what_dropping_old_versions_would_free() -> None:
+    night = Night("validate", "enrich")
+    night.begin()
+    for name, size_bytes in (("validate", 120_000_000), ("enrich", 10)):
+        night.start(name)
+        version = VersionWritten(f"versions/orders/{name}.1.parquet", 1, 1, size_bytes)
+        night.settle(name, StepStatus.COMPLETE, None, FileFlow("orders", "x", 1, 1, 0, version))
+    night.finish(RunStatus.COMPLETED)
+    assert night.record is not None
+    lines = list(verdict_lines(night.record, pipeline_dir=os.getcwd(), seconds=1.0))
+    assert [line.text for line in lines[1:]] == [
+        "dropping old versions would free 120.0 MB: astro cleanup k3x9a --versions"
+    ]
+
+
 def test_plain_lines() -> None:
     night = stumbling_night()
     night.tell(StepRetrying(**night.envelope("load-customers"), detail="retry at 23:59", error="busy"))  # type: ignore[arg-type]

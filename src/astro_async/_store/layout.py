@@ -9,6 +9,7 @@ pipeline_dir/
     events.jsonl                                             the journal; append-only; the truth
     astro.log                                                log, one separator line per invocation
     run.lock, run.holder.json                                the run's lock, and who holds it
+    untold.json                                              what `on_finish` and others have yet to be told
     ingested/{ingest_name}.parquet                           as ingested; never changed
     versions/{ingest_name}/{step_id}.{attempt}.parquet       what steps made of it; never changed
     versions/{ingest_name}/{step_id}.{attempt}.{n}.parquet   what `save_to` wrote and is not the version
