@@ -113,7 +113,7 @@ def test_the_story_of_a_step(tmp_path: Path) -> None:
     astro("run", "-C", tmp_path, code=3)
     text = astro("show", "--story", "publish", "-C", tmp_path).stdout
     assert f"step publish of run {run_id}  blocked" in text
-    assert "because: new; process" in text
+    assert "because: new (process" in text
     assert "  it depends on check, which is quarantined\n" in text
     told = document("show", "--story", "check", "-C", tmp_path)
     assert [event["kind"] for event in told["events"]] == ["run_planned", "step_started", "step_finished"]

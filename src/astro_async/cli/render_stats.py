@@ -88,7 +88,13 @@ def render_trend(series: Sequence[Series], *, by: str, action: str, width: int) 
     room = max(8, min(_MOST_POINTS, width - subject_width - 42))
     shown = [run_id for _, run_id in runs[-room:]]
     table = make_table(
-        by, f"{len(shown)} runs", "last", "least", "mean", "most", right=["last", "least", "mean", "most"]
+        by,
+        describe_count(len(shown), "run"),
+        "last",
+        "least",
+        "mean",
+        "most",
+        right=["last", "least", "mean", "most"],
     )
     table.columns[1].no_wrap = True
     for each in series:

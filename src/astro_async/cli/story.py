@@ -148,7 +148,7 @@ def _describe(event: AnyEvent, step_id: str) -> tuple[str, str]:
             if step_id in event.removed:
                 return "forgotten", "it was no step of the pipeline any more"
             reason = next(reason for reason, names in event.again.items() if step_id in names)
-            return "planned", f"because: {reason}; process {event.pid} on {event.host}, jobs {event.jobs}"
+            return "planned", f"because: {reason} (process {event.pid} on {event.host})"
         case StepStarted():
             return "running", "handed to a worker"
         case StepFinished():
