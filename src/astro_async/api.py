@@ -27,9 +27,9 @@ from astro_async._executor.ingest import ingest_source
 from astro_async._executor.ingest_check import SourceCheck, check_files
 from astro_async._executor.invocation import Invoker, RunOptions, Services
 from astro_async._executor.stop import StopSwitch
+from astro_async._executor.telling import FinishCaller
 from astro_async._store.atomic import Disk
-from astro_async._store.catalogue import list_run_ids
-from astro_async._store.layout import run_directory
+from astro_async._store.layout import list_run_ids, run_directory
 from astro_async._store.repair import repair_run
 from astro_async._threads import in_thread
 from astro_async.exceptions import RunNotFoundError, RunRefusedError
@@ -42,6 +42,7 @@ __all__ = [
     "RunResult",
     "SourceCheck",
     "StopSwitch",
+    "call_untold",
     "check_source",
     "ingest",
     "plan",
@@ -292,6 +293,7 @@ async def _invoke(
     found = await _find(invoker.pipeline_dir, run_id, waiting)
     while True:
         if found.run_id is None:
+            await _finish_caller(invoker).tell_untold()
             return RunResult(None, None, None, Plan())
         try:
             invocation = await invoker.invoke(found.run_id)
@@ -305,7 +307,7 @@ async def _invoke(
                 raise
             found = again
     record = invocation.record
-    return RunResult(
+    result = RunResult(
         run_id=record.run_id,
         status=record.status,
         record=record,
@@ -313,6 +315,24 @@ async def _invoke(
         notices=invocation.notices,
         hung=invocation.hung,
         waiting=tuple(found.waiting),
+    )
+    await _finish_caller(invoker).tell(record, result)
+    return result
+
+
+async def call_untold(pipeline: Pipeline, pipeline_dir: PathLike = ".") -> None:
+    """Call `on_finish` for the runs for which it failed, as `run` does before it ends."""
+    options = RunOptions()
+    await _finish_caller(_make_invoker(pipeline, pipeline_dir, options, None, None)).tell_untold()
+
+
+def _finish_caller(invoker: Invoker) -> FinishCaller:
+    return FinishCaller(
+        pipeline=invoker.pipeline,
+        pipeline_dir=invoker.pipeline_dir,
+        disk=invoker.services.disk,
+        logger=invoker.logger,
+        make_result=lambda record: RunResult(record.run_id, record.status, record, Plan()),
     )
 
 

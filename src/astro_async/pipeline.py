@@ -141,6 +141,9 @@ class Pipeline:
         limits: Sizes of named limits, such as `{"database": 2}`; a step takes one unit of each it names.
         keep_versions: False drops all versions but the last ones when a run completes.
         fsync: False never waits for the device; a power cut may then cost whole runs.
+        on_finish: Called with the `RunResult` when an invocation on a run has ended, however it ended: in a
+            worker thread, or awaited if it is async. A subclass may have it as a method. What it raises is
+            logged and does not change the verdict; the next invocation calls it again.
         step_execution_mode: `"serial"` is the same as `jobs = 1`. For older pipelines.
         max_parallel_workers: The same as `jobs`. For older pipelines.
     """
@@ -152,6 +155,7 @@ class Pipeline:
     limits: Mapping[str, int] = {}
     keep_versions: bool = True
     fsync: bool = True
+    on_finish: Callable[[Any], Any] | None = None
     step_execution_mode: StepExecutionMode | str | None = None
     max_parallel_workers: int | None = None
 
@@ -165,6 +169,7 @@ class Pipeline:
         limits: Mapping[str, int] | None = None,
         keep_versions: bool | None = None,
         fsync: bool | None = None,
+        on_finish: Callable[[Any], Any] | None = None,
     ) -> None:
         """Make a pipeline; what is not given comes from the class."""
         given = {
@@ -175,6 +180,7 @@ class Pipeline:
             "limits": limits,
             "keep_versions": keep_versions,
             "fsync": fsync,
+            "on_finish": on_finish,
         }
         for attribute, value in given.items():
             if value is not None:

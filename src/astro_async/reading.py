@@ -16,6 +16,7 @@ from astro_async._core.records import RunRecord
 from astro_async._core.selection import RunSummary, select_waiting
 from astro_async._core.status import RunStatus, StepStatus
 from astro_async._store.catalogue import existing_run_directory, load_run, load_summaries
+from astro_async._store.layout import command_line
 from astro_async.exceptions import JournalError, RunNotFoundError
 
 __all__ = ["LATEST", "FoundRun", "exit_code_of", "find_run", "list_runs", "read_run"]
@@ -99,7 +100,8 @@ def find_run(pipeline_dir: PathLike, run_id: str | None) -> FoundRun:
 
 def _find_latest(summaries: Sequence[RunSummary], pipeline_dir: str) -> RunId:
     if not summaries:
-        raise RunNotFoundError(f"there is no run in {pipeline_dir}: `astro ingest SOURCE_DIR` makes one")
+        hint = command_line("ingest SOURCE_DIR", pipeline_dir)
+        raise RunNotFoundError(f"there is no run in {pipeline_dir}: `{hint}` makes one")
     return summaries[0].run_id
 
 

@@ -250,3 +250,13 @@ def test_both_scripts_are_installed() -> None:
         script = Path(sys.executable).parent / name
         shown = subprocess.run([script, "--version"], capture_output=True, text=True, check=True)
         assert shown.stdout.startswith("astro-async ")
+
+
+def test_output_that_cannot_be_written_is_no_success(tmp_path: Path) -> None:
+    ingest(make_project(tmp_path))
+    for command in ("list", "--help"):
+        with open("/dev/full", "w") as full:
+            arguments = [sys.executable, "-m", "astro_async", command]
+            done = subprocess.run(arguments, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, check=False)
+        assert done.returncode == 1
+        assert done.stderr == b"error: the output cannot be written: No space left on device\n"

@@ -22,6 +22,7 @@ def test_without_any_run(tmp_path: Path) -> None:
             shown = astro(*command, "-C", tmp_path, *more, code=1)
             assert shown.stdout == ""
             assert shown.stderr.startswith(f"error: there is no run in {tmp_path}")
+            assert f"`astro ingest SOURCE_DIR -C {tmp_path}` makes one" in shown.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -30,7 +31,7 @@ def test_unknown_run(tmp_path: Path, command: list[str]) -> None:
     ingest(make_project(tmp_path))
     shown = astro(*command, "zzzzz", "-C", tmp_path, code=1)
     assert "there is no run 'zzzzz'" in shown.stderr
-    assert "astro list" in shown.stderr
+    assert f"`astro list -C {tmp_path}` shows the runs" in shown.stderr
     assert "is not a run id" in astro(*command, "../x", "-C", tmp_path, code=2).stderr
 
 
@@ -77,6 +78,30 @@ def test_show(tmp_path: Path) -> None:
     assert check["files"][0]["rows_quarantined"] == 1
     assert (check["status"], publish["status"]) == ("quarantined", "blocked")
     assert Path(shown["run_directory"], check["files"][0]["parts"][0]["path"]).is_file()
+
+
+def test_show_counts_the_columns_of_the_active_version(tmp_path: Path) -> None:
+    wider = HEAD + (
+        "def widen(ctx, files):\n"
+        "    files[0].save_in_place(files[0].load().with_columns(more=pl.lit(1)))\n"
+        "pipeline = Pipeline('p', ingest_files=FILES)\n"
+        "pipeline.add_step('widen', widen, Scores)\n"
+    )
+    ingest(make_project(tmp_path, wider))
+    assert "scores     3        2  ingested/scores.parquet" in astro("show", "-C", tmp_path).stdout
+    astro("run", "-C", tmp_path)
+    assert "scores     3        3  versions/scores/widen.1.parquet" in astro("show", "-C", tmp_path).stdout
+
+
+def test_show_names_files_that_were_not_delivered(tmp_path: Path) -> None:
+    optional = HEAD + (
+        "FILES.append(IngestFileSpec('notes', 'notes*.csv', optional=True))\n"
+        "pipeline = Pipeline('p', ingest_files=FILES)\n"
+        "pipeline.add_step('Read notes', lambda ctx, files: None, AstroFileSpec('notes'))\n"
+    )
+    ingest(make_project(tmp_path, optional))
+    astro("run", "-C", tmp_path)
+    assert "skipped read-notes: not delivered: notes" in astro("show", "-C", tmp_path).stdout
 
 
 def test_show_of_many_steps_shows_what_needs_attention(tmp_path: Path) -> None:
@@ -130,6 +155,10 @@ def test_quarantine_show_says_what_there_is(tmp_path: Path) -> None:
     def refusal(*more: str) -> str:
         return astro("quarantine", "show", "latest", *more, "-C", tmp_path, code=1).stderr
 
+    for step in ("check", "publish"):
+        named = astro("quarantine", "show", step, "-C", tmp_path, code=1).stderr
+        assert f"'{step}' is a step, and the run comes first: `astro quarantine show latest {step}" in named
+    assert "is not a run id" in astro("quarantine", "show", "nothing", "-C", tmp_path, code=2).stderr
     assert "'nope' is no step of the run; in quarantine" in refusal("nope")
     assert "'publish' (blocked) has no rows in quarantine" in refusal("publish")
     assert "set aside no rows of 'x', but of scores" in refusal("check", "--file", "x")

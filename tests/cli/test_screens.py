@@ -261,6 +261,7 @@ def test_list(width: int) -> None:
         summary("aaaaa", RunStatus.COMPLETED, HOSTILE, 28, {"complete": 16}, 0),
     ]
     compare("list", draw(render_list(runs, RunId("zz111")), width), width)
+    compare("list", draw(render_list(runs, RunId("zz111"), width=60), 60), 60)
     assert describe_waiting(runs[:2]) == "zz111 (ingested), k3x9a (failed, 2,000,040 rows)"
     assert describe_waiting(runs * 2).endswith(" and 3 more (astro list)")
     assert "No run has anything to do." in draw(render_list(runs, None), width)
@@ -316,6 +317,21 @@ def test_verify(width: int) -> None:
     assert draw(render_verification(sound), width) == (
         "run k3x9a  running  sound\n  1 file, 1 row, 10 B read, as the journal stood\n"
     )
+
+
+def test_the_verdict_says_what_dropping_old_versions_would_free() -> None:
+    night = Night("validate", "enrich")
+    night.begin()
+    for name, size_bytes in (("validate", 120_000_000), ("enrich", 10)):
+        night.start(name)
+        version = VersionWritten(f"versions/orders/{name}.1.parquet", 1, 1, size_bytes)
+        night.settle(name, StepStatus.COMPLETE, None, FileFlow("orders", "x", 1, 1, 0, version))
+    night.finish(RunStatus.COMPLETED)
+    assert night.record is not None
+    lines = list(verdict_lines(night.record, pipeline_dir=os.getcwd(), seconds=1.0))
+    assert [line.text for line in lines[1:]] == [
+        "dropping old versions would free 120.0 MB: astro cleanup k3x9a --versions"
+    ]
 
 
 def test_plain_lines() -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from astro_async._store.catalogue import list_run_ids
+from astro_async._store.layout import list_run_ids
 from cases.killed import SURVIVED, KillingDisk, fork, wait
 from crash.faults import CountedDisk, choose_operations
 from crash.reference import ACTS, Author, Stage, assert_no_litter, ingest_reference, lay_out, read_state

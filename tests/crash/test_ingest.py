@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from astro_async._store.catalogue import list_run_ids
+from astro_async._store.layout import list_run_ids
 from astro_async.exceptions import StorageError
 from crash.faults import FAULTS, CountedDisk, Fault, FaultyDisk, MortalDisk, choose_operations, is_death
 from crash.reference import FILES, Stage, ingest_reference, lay_out, load, prepare, read_state

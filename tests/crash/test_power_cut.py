@@ -20,8 +20,8 @@ import pytest
 
 from astro_async import AstroFileSpec, IngestFileSpec, Pipeline, ingest, run
 from astro_async._core.names import RunId
-from astro_async._store.catalogue import list_run_ids
 from astro_async._store.journal import read_manifest
+from astro_async._store.layout import list_run_ids
 from crash.power import Chooser, Model, RecordingDisk
 from crash.reference import (
     ACTS,

@@ -41,6 +41,11 @@ def test_the_readme_names_every_command_and_no_other() -> None:
     assert {name.strip("`") for name in named} == set(AstroGroup.table)
 
 
+def test_the_page_of_the_commands_is_drawn_from_them() -> None:
+    drawn = runpy.run_path(str(ROOT / "docs" / "command_pages.py"))["draw_page"]()
+    assert read("docs/commands.md") == drawn, "run docs/command_pages.py"
+
+
 @pytest.mark.parametrize("page", ["README.md", "docs/running.md"])
 def test_exit_codes_are_those_of_the_errors(page: str) -> None:
     codes = {int(code) for cell in first_column(read(page), "exit code") for code in cell.split(", ")}

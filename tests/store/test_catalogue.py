@@ -9,7 +9,8 @@ import pytest
 
 from astro_async._core.names import RunId
 from astro_async._core.status import RunStatus, StepStatus
-from astro_async._store.catalogue import existing_run_directory, list_run_ids, load_run, load_summaries
+from astro_async._store.catalogue import existing_run_directory, load_run, load_summaries
+from astro_async._store.layout import list_run_ids
 from astro_async.exceptions import JournalError, RunNotFoundError
 from core.samples import node
 from store.samples import Night, ingest, run_folder, tree

@@ -12,10 +12,10 @@ import pytest
 from astro_async._core.names import check_run_id
 from astro_async._core.status import RunStatus
 from astro_async._store.atomic import Disk
-from astro_async._store.catalogue import list_run_ids, load_run, load_summaries
+from astro_async._store.catalogue import load_run, load_summaries
 from astro_async._store.ingest_store import IngestStore, hold_ingest_gate
 from astro_async._store.journal import read_run
-from astro_async._store.layout import statistics_path
+from astro_async._store.layout import list_run_ids, statistics_path
 from astro_async._store.lock import is_locked
 from astro_async._store.statistics import load_statistics
 from astro_async.exceptions import RunLockedError, StorageError

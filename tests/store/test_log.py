@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from astro_async._core.statistics import Statistic
+from astro_async._core.text import escape_controls
 from astro_async._store.atomic import Disk
-from astro_async._store.log import RunLog, escape_controls
+from astro_async._store.log import RunLog
 from core.samples import TIME
 from store.disks import RefusingDisk
 

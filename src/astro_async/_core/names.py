@@ -44,7 +44,7 @@ _RESERVED_FOLDERS: Final = frozenset(
     {
         *("ingested", "versions", "current", "snapshots", "quarantine", "filtered", "patches", "staging"),
         *("manifest.json", "manifest.json.tmp", "events.jsonl", "astro.log"),
-        *("run.lock", "run.holder.json", "run.holder.json.tmp"),
+        *("run.lock", "run.holder.json", "run.holder.json.tmp", "untold.json", "untold.json.tmp"),
     }
 )
 _MAX_SAVE_PATH_BYTES: Final = 1000

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from astro_async._core.events import FileIngested, RunCreated, parse_event
 from astro_async._core.manifest import ManifestHead, parse_head, snapshot_record, summarise
-from astro_async._core.names import RunId, check_run_id
+from astro_async._core.names import RunId
 from astro_async._core.records import RunRecord
 from astro_async._core.selection import RunSummary, newest_first
 from astro_async._core.status import RunStatus
@@ -16,29 +16,16 @@ from astro_async._store import layout
 from astro_async._store.atomic import refuse_symlinks
 from astro_async._store.journal import read_run
 from astro_async._store.lock import is_locked
-from astro_async.exceptions import AstroError, InvalidNameError, RunNotFoundError, StorageError
+from astro_async.exceptions import AstroError, RunNotFoundError, StorageError
 
-__all__ = ["existing_run_directory", "find_delivery", "list_run_ids", "load_run", "load_summaries"]
-
-
-def list_run_ids(pipeline_dir: str) -> list[RunId]:
-    """Return the ids of all runs in a pipeline directory; none if nothing was ever ingested."""
-    found: list[RunId] = []
-    working = layout.working_directory(pipeline_dir)
-    if os.path.isdir(working):
-        for name in sorted(os.listdir(working)):
-            try:
-                found.append(check_run_id(name))
-            except InvalidNameError:
-                continue
-    return found
+__all__ = ["existing_run_directory", "find_delivery", "load_run", "load_summaries"]
 
 
 def load_summaries(pipeline_dir: str) -> tuple[list[RunSummary], list[str]]:
     """Return a summary of each run, newest first, and a notice for each that cannot be read."""
     summaries: list[RunSummary] = []
     notices: list[str] = []
-    for run_id in list_run_ids(pipeline_dir):
+    for run_id in layout.list_run_ids(pipeline_dir):
         directory = layout.run_directory(pipeline_dir, run_id)
         try:
             refuse_symlinks(layout.working_directory(pipeline_dir), run_id)
@@ -74,7 +61,7 @@ def find_delivery(pipeline_dir: str, digests: Mapping[str, str]) -> RunId | None
         digests: SHA-256 of each source file, by ingest name.
     """
     found: tuple[str, RunId] | None = None
-    for run_id in list_run_ids(pipeline_dir):
+    for run_id in layout.list_run_ids(pipeline_dir):
         with contextlib.suppress(AstroError, OSError):
             created_at, known = _load_digests(layout.run_directory(pipeline_dir, run_id))
             if known == digests and (found is None or created_at > found[0]):
@@ -107,7 +94,8 @@ def existing_run_directory(pipeline_dir: str, run_id: RunId) -> str:
     """
     directory = layout.run_directory(pipeline_dir, run_id)
     if not os.path.isdir(directory):
-        raise RunNotFoundError(f"there is no run {run_id!r} in {pipeline_dir}: `astro list` shows the runs")
+        hint = layout.command_line("list", pipeline_dir)
+        raise RunNotFoundError(f"there is no run {run_id!r} in {pipeline_dir}: `{hint}` shows the runs")
     refuse_symlinks(layout.working_directory(pipeline_dir), run_id)
     return directory
 

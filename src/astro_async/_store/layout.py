@@ -9,6 +9,7 @@ pipeline_dir/
     events.jsonl                                             the journal; append-only; the truth
     astro.log                                                log, one separator line per invocation
     run.lock, run.holder.json                                the run's lock, and who holds it
+    untold.json                                              what `on_finish` and others have yet to be told
     ingested/{ingest_name}.parquet                           as ingested; never changed
     versions/{ingest_name}/{step_id}.{attempt}.parquet       what steps made of it; never changed
     versions/{ingest_name}/{step_id}.{attempt}.{n}.parquet   what `save_to` wrote and is not the version
@@ -28,16 +29,20 @@ relative to the run directory in every record, so that a run can be moved or cop
 from __future__ import annotations
 
 import os
+import shlex
 from typing import Final
 
-from astro_async._core.names import RunId
+from astro_async._core.names import RunId, check_run_id
+from astro_async.exceptions import InvalidNameError
 
 __all__ = [
+    "command_line",
     "current_link",
     "events_path",
     "filtered_path",
     "holder_path",
     "ingested_path",
+    "list_run_ids",
     "lock_path",
     "log_path",
     "manifest_path",
@@ -63,6 +68,27 @@ OWNED_FOLDERS: Final = ("versions", "quarantine", "filtered", "snapshots", "patc
 def working_directory(pipeline_dir: str) -> str:
     """Return the folder that holds the runs of a pipeline."""
     return f"{os.path.abspath(pipeline_dir)}/.working"
+
+
+def list_run_ids(pipeline_dir: str) -> list[RunId]:
+    """Return the ids of all runs in a pipeline directory; none if nothing was ever ingested."""
+    found: list[RunId] = []
+    working = working_directory(pipeline_dir)
+    if os.path.isdir(working):
+        for name in sorted(os.listdir(working)):
+            try:
+                found.append(check_run_id(name))
+            except InvalidNameError:
+                continue
+    return found
+
+
+def command_line(words: str, pipeline_dir: str) -> str:
+    """Return a command as the user would type it, with `-C` where it is needed."""
+    directory = os.path.abspath(pipeline_dir)
+    if directory == os.getcwd():
+        return f"astro {words}"
+    return f"astro {words} -C {shlex.quote(min(directory, os.path.relpath(directory), key=len))}"
 
 
 def run_directory(pipeline_dir: str, run_id: RunId) -> str:

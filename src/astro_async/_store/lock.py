@@ -19,7 +19,7 @@ import msgspec
 from astro_async._store.atomic import Disk, storage_errors
 from astro_async.exceptions import RunLockedError
 
-__all__ = ["HeldLock", "Holder", "acquire_lock", "is_locked", "read_holder"]
+__all__ = ["HeldLock", "Holder", "acquire_lock", "is_locked", "read_holder", "refuse_if_locked"]
 
 _WAIT_S: Final = 0.5
 _POLL_S: Final = 0.02
@@ -74,9 +74,7 @@ def acquire_lock(
         try:
             lock.acquire(timeout=wait_s)
         except filelock.Timeout:
-            holder = _wait_for_holder(holder_path)
-            who = "another process" if holder is None else _describe(holder)
-            raise RunLockedError(f"{what} is locked by {who}: wait for it to end, or stop it") from None
+            raise _locked(holder_path, what) from None
     try:
         holder = Holder(os.getpid(), socket.gethostname(), since)
         # Good only while this process lives, so no power cut matters to it.
@@ -138,5 +136,17 @@ def is_locked(path: str) -> bool:
     return False
 
 
-def _describe(holder: Holder) -> str:
-    return f"process {holder.pid} on {holder.host} since {holder.since}"
+def refuse_if_locked(path: str, holder_path: str, *, what: str) -> None:
+    """Do nothing if nobody holds the lock at this moment.
+
+    Raises:
+        RunLockedError: Somebody does; the message names the process.
+    """
+    if is_locked(path):
+        raise _locked(holder_path, what)
+
+
+def _locked(holder_path: str, what: str) -> RunLockedError:
+    holder = _wait_for_holder(holder_path)
+    who = "another process" if holder is None else _describe(holder)
+    return RunLockedError(f"{what} is locked by {who}: wait for it to end, or stop it")

@@ -12,19 +12,11 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from astro_async._core.statistics import Statistic
+from astro_async._core.text import escape_controls
 from astro_async._store.atomic import Disk
 from astro_async.exceptions import StorageError
 
-__all__ = ["RunLog", "escape_controls"]
-
-
-def escape_controls(text: str) -> str:
-    """Return text with control characters (newlines, ANSI escapes, bidi overrides) as escapes."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
-    )
+__all__ = ["RunLog"]
 
 
 class _LineFormatter(logging.Formatter):

@@ -15,7 +15,7 @@ from astro_async._core.names import RunId
 from astro_async._core.records import RunRecord
 from astro_async._store import layout
 from astro_async._store.atomic import Disk
-from astro_async._store.catalogue import existing_run_directory, list_run_ids
+from astro_async._store.catalogue import existing_run_directory
 from astro_async._store.inspection import Records, inspect_records, inspect_statistics, scan_links
 from astro_async._store.lock import HeldLock, acquire_lock
 from astro_async._store.recovery import remove_litter, scan_litter
@@ -110,7 +110,7 @@ def _repair_statistics(pipeline_dir: str, records: Records, disk: Disk) -> list[
         disk.set_aside(path)
         for name in (f"{path}-wal", f"{path}-shm"):
             disk.remove(name)
-        for run_id in list_run_ids(pipeline_dir):
+        for run_id in layout.list_run_ids(pipeline_dir):
             other = inspect_records(layout.run_directory(pipeline_dir, run_id))
             if other.run is not None:
                 _rebuild(path, other.run, other, disk)

@@ -21,7 +21,7 @@ from astro_async._core.statistics import Statistic
 from astro_async._store.atomic import Disk
 from astro_async.exceptions import StorageError
 
-__all__ = ["load_statistics", "rebuild_run", "record_run", "scan_deviations"]
+__all__ = ["load_statistics", "load_trend", "rebuild_run", "record_run", "scan_deviations"]
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS runs (
@@ -184,5 +184,29 @@ def load_statistics(path: str, run_id: str) -> list[Statistic]:
                 (run_id,),
             )
             return [Statistic(*row) for row in rows]
+    except sqlite3.Error as error:
+        raise StorageError(f"cannot read statistics from {path}: {error}") from error
+
+
+def load_trend(path: str, *, scope: str, action: str, since: str) -> list[tuple[str, str, str, float]]:
+    """Return subject, run, when it was ingested, and value, of all runs since a time; oldest run first.
+
+    Of the scope `run` the subject is the name of the pipeline: run ids never meet again.
+
+    Raises:
+        StorageError: The database cannot be read.
+    """
+    if not os.path.exists(path):
+        return []
+    subject = "runs.pipeline_name" if scope == "run" else "subject"
+    try:
+        with closing(_connect_readonly(path)) as connection:
+            rows = connection.execute(
+                f"SELECT {subject}, run_id, coalesce(ingested_at, created_at) AS ingested, value "
+                "FROM statistics JOIN runs USING (run_id) "
+                "WHERE scope = ? AND action = ? AND ingested >= ? ORDER BY ingested, run_id, subject",
+                (scope, action, since),
+            )
+            return [tuple(row) for row in rows]
     except sqlite3.Error as error:
         raise StorageError(f"cannot read statistics from {path}: {error}") from error

@@ -12,7 +12,7 @@ from astro_async import __version__
 from astro_async.cli.failures import explaining_failures
 from astro_async.cli.lazy import LazyCommand, LazyGroup
 from astro_async.cli.options import DebugOption, show_examples
-from astro_async.cli.output import flush_streams
+from astro_async.cli.streams import finish_streams
 
 __all__ = ["AstroGroup", "app", "main"]
 
@@ -24,16 +24,36 @@ class AstroGroup(LazyGroup):
         "demo": LazyCommand(
             "astro_async.cli.demo_command", "Show in a few seconds what quarantine and retry are."
         ),
+        "init": LazyCommand(
+            "astro_async.cli.init_command", "Make a pipeline to start from, with sample data."
+        ),
         "ingest": LazyCommand(
             "astro_async.cli.ingest_command", "Ingest a source directory into a new run, and print its id."
         ),
         "run": LazyCommand("astro_async.cli.run_command", "Run what a run has to do."),
         "list": LazyCommand("astro_async.cli.list_command", "List the runs, newest first."),
         "show": LazyCommand("astro_async.cli.show_command", "Show a run: its files and its steps."),
+        "describe": LazyCommand(
+            "astro_async.cli.describe_command",
+            "Show the flow of the pipeline: its files, its steps, and what waits for what.",
+        ),
         "logs": LazyCommand("astro_async.cli.logs_command", "Print the log of a run."),
+        "stats": LazyCommand(
+            "astro_async.cli.stats_command", "Print the statistics of a run, or how they went over many runs."
+        ),
+        "status": LazyCommand(
+            "astro_async.cli.status_command", "Say in one line how the newest run ended, and exit as it did."
+        ),
         "verify": LazyCommand(
             "astro_async.cli.verify_command",
             "Verify that records, files, rows and statistics of a run agree.",
+        ),
+        "trace": LazyCommand(
+            "astro_async.cli.trace_command",
+            "Write what ran when as a Chrome trace, which Perfetto opens.",
+        ),
+        "cleanup": LazyCommand(
+            "astro_async.cli.cleanup_command", "Remove completed runs, or versions that nobody needs."
         ),
         "quarantine": LazyCommand(
             "astro_async.cli.quarantine_command",
@@ -94,7 +114,11 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # A terminal or pipe that cannot show a character is no reason to fail.
             stream.reconfigure(errors="backslashreplace")
+    failure: OSError | None = None
     try:
         app()
+    except OSError as error:
+        # Of a command's own work `AstroGroup` tells; this one met the text of `--help` or of a usage error.
+        failure = error
     finally:
-        flush_streams()
+        finish_streams(failure)

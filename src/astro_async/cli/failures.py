@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import traceback
 from collections.abc import Iterator
@@ -10,8 +11,8 @@ from typing import Any, Final
 
 import typer
 
-from astro_async._store.log import escape_controls
-from astro_async.cli.output import silence_stdout
+from astro_async._core.text import escape_controls
+from astro_async.cli.streams import silence_stdout
 from astro_async.exceptions import AstroError
 
 __all__ = ["DEBUG_KEY", "describe_failure", "explaining_failures", "is_debugging"]
@@ -59,5 +60,8 @@ def describe_failure(error: BaseException) -> tuple[str, int]:
     text = escape_controls(" ".join(str(cause).split()))
     if isinstance(cause, AstroError):
         return text, cause.exit_code
+    if isinstance(cause, OSError) and cause.errno == errno.ENOSPC and cause.filename is None:
+        # No file of a run: those are named. It is what stdout was sent to.
+        return f"the output cannot be written: {cause.strerror}", 1
     kind = type(cause).__name__
     return f"unexpected {kind}: {text}; run again with --debug to see where", 1

@@ -44,7 +44,8 @@ def list_all(
     if json:
         print_document(list_document(summaries, chosen, notices))
     elif summaries:
-        open_screen().print(render_list(summaries, chosen))
+        screen = open_screen()
+        screen.print(render_list(summaries, chosen, width=screen.width))
     elif not notices:
         hint = command_line("ingest SOURCE_DIR", pipeline_dir)
         print(f"no runs yet in {safe(pipeline_dir)}: `{hint}` makes one")

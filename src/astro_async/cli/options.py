@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
-import shlex
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 import typer
 
+from astro_async._store.layout import command_line, list_run_ids
 from astro_async.cli.failures import DEBUG_KEY
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "PipelineDirOption",
     "RunArgument",
     "command_line",
+    "complete_run",
     "make_command",
     "parse_params",
     "show_examples",
@@ -41,6 +42,13 @@ def _check_directory(value: str) -> str:
     return os.path.abspath(value)
 
 
+def complete_run(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the run ids that begin like this, for the shell; `-C` counts if it was typed before."""
+    pipeline_dir = ctx.params.get("pipeline_dir") or "."
+    names = ["latest", *list_run_ids(os.path.expanduser(pipeline_dir))]
+    return [name for name in names if name.startswith(incomplete)]
+
+
 DebugOption = Annotated[
     bool, typer.Option("--debug", help="Show tracebacks.", callback=_note_debug, show_default=False)
 ]
@@ -57,7 +65,9 @@ PipelineDirOption = Annotated[
         callback=_check_directory,
     ),
 ]
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run id, or 'latest'.")]
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run id, or 'latest'.", autocompletion=complete_run)
+]
 ParamOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -104,14 +114,6 @@ def _parse_value(text: str) -> Any:
     if isinstance(value, int):
         return value if value in _INT64 else text
     return value if isinstance(value, float) and math.isfinite(value) else text
-
-
-def command_line(words: str, pipeline_dir: str) -> str:
-    """Return a command as the user would type it, with `-C` where it is needed."""
-    directory = os.path.abspath(pipeline_dir)
-    if directory == os.getcwd():
-        return f"astro {words}"
-    return f"astro {words} -C {shlex.quote(min(directory, os.path.relpath(directory), key=len))}"
 
 
 def show_examples(*lines: str, title: str = "Example") -> str:

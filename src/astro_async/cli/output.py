@@ -12,7 +12,9 @@ from typing import IO, Any, Final
 import msgspec
 from rich.console import Console
 
-__all__ = ["Screen", "claim_stdout", "flush_streams", "open_screen", "print_document", "silence_stdout"]
+from astro_async.cli.streams import silence_stdout
+
+__all__ = ["Screen", "claim_stdout", "open_screen", "print_document"]
 
 _PIPED_WIDTH: Final = 200
 
@@ -86,23 +88,3 @@ def print_document(document: Mapping[str, Any], file: IO[str] | None = None) -> 
     """Print the one JSON document of a `--json` command."""
     encoded = msgspec.json.format(msgspec.json.encode(document, enc_hook=str), indent=2)
     print(encoded.decode(), file=sys.stdout if file is None else file)
-
-
-def silence_stdout() -> None:
-    """Send what is still to come to nowhere, so that the end of the process does not trip over it."""
-    with contextlib.suppress(OSError, io.UnsupportedOperation, ValueError):
-        descriptor = sys.stdout.fileno()
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, descriptor)
-        os.close(nowhere)
-
-
-def flush_streams() -> None:
-    """Flush stdout and stderr; a closed pipe is no error."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except BrokenPipeError:
-            silence_stdout()
-        except (OSError, ValueError):
-            continue

@@ -8,22 +8,24 @@ import typer
 
 from astro_async._core.decisions import choose_flows
 from astro_async._core.events import FileFlow
-from astro_async._core.records import StepRecord
+from astro_async._core.records import RunRecord, StepRecord
 from astro_async._executor.parked import load_parked_rows
 from astro_async._frames.columns import REASON_COLUMN
-from astro_async._store.layout import run_directory
+from astro_async._store.layout import list_run_ids, run_directory
 from astro_async.cli.documents import rows_document
 from astro_async.cli.options import (
     DebugOption,
     JsonOption,
     PipelineDirOption,
     command_line,
+    complete_run,
     make_command,
     show_examples,
 )
 from astro_async.cli.output import open_screen, print_document
 from astro_async.cli.render_quarantine import QuarantinedRows, render_rows
-from astro_async.reading import read_run
+from astro_async.exceptions import InvalidNameError, RunNotFoundError, RunRefusedError
+from astro_async.reading import LATEST, read_run
 
 __all__ = ["command"]
 
@@ -39,7 +41,9 @@ command = make_command()
     )
 )
 def show(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run id, or 'latest'.")] = "latest",
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="A run id, or 'latest'.", autocompletion=complete_run)
+    ] = "latest",
     step: Annotated[
         str | None,
         typer.Argument(
@@ -60,7 +64,7 @@ def show(
 
     Each row with its reason, in the order in which the step set them aside.
     """
-    record = read_run(pipeline_dir, run)
+    record = _read_run(pipeline_dir, run, step)
     flows = choose_flows(record, step, file)
     directory = run_directory(pipeline_dir, record.run_id)
     loaded = [_load(directory, owner, flow, limit) for owner, flow in flows]
@@ -73,6 +77,17 @@ def show(
     if any(rows.rows_in_all > len(rows.rows) for rows in loaded):
         words = f"quarantine show {record.run_id} {loaded[0].step_id} --limit 0"
         print(f"all of them: {command_line(words, pipeline_dir)}")
+
+
+def _read_run(pipeline_dir: str, run: str, step: str | None) -> RunRecord:
+    """Return the run; a step in its place is answered with how to name it."""
+    try:
+        return read_run(pipeline_dir, run)
+    except (InvalidNameError, RunNotFoundError) as error:
+        if step is None and list_run_ids(pipeline_dir) and run in read_run(pipeline_dir, LATEST).steps:
+            hint = command_line(f"quarantine show latest {run}", pipeline_dir)
+            raise RunRefusedError(f"{run!r} is a step, and the run comes first: `{hint}`") from error
+        raise
 
 
 def _load(directory: str, step: StepRecord, flow: FileFlow, limit: int) -> QuarantinedRows:

@@ -18,7 +18,7 @@ from astro_async._core.events import (
     StepRetrying,
     StepSkipped,
 )
-from astro_async._core.lineage import Plan, Reason
+from astro_async._core.lineage import Plan, Reason, droppable_versions
 from astro_async._core.records import RunRecord, StepRecord
 from astro_async._core.status import RunStatus, StepStatus
 from astro_async.cli.options import command_line
@@ -28,6 +28,7 @@ from astro_async.cli.wording import (
     describe_counts,
     describe_duration,
     describe_names,
+    describe_size,
     safe,
     shorten,
 )
@@ -36,6 +37,8 @@ __all__ = ["Line", "PlainLines", "describe_outcome", "plan_lines", "verdict_line
 
 _DETAIL_WIDTH: Final = 200
 _MOST_FAILURES: Final = 100
+# Less is not worth a line each night.
+_MUCH_BYTES: Final = 100_000_000
 
 _REASONS: Final = {
     Reason.NEW: "has never run",
@@ -185,7 +188,12 @@ def verdict_lines(
         pending = counts.get(StepStatus.PENDING.value, 0)
         yield Line(f"interrupted with {describe_count(pending, 'step')} to go", "interrupted")
         yield Line(f"next: {command_line(f'run {record.run_id}', pipeline_dir)} goes on where it stopped")
-    elif record.status is not RunStatus.COMPLETED:
+    elif record.status is RunStatus.COMPLETED:
+        freeable = sum(version.size_bytes for version in droppable_versions(record))
+        if freeable >= _MUCH_BYTES:
+            drop = command_line(f"cleanup {record.run_id} --versions", pipeline_dir)
+            yield Line(f"dropping old versions would free {describe_size(freeable)}: {drop}")
+    else:
         again = command_line(f"run {record.run_id}", pipeline_dir)
         yield Line(f"next: mend pipeline.py or what it reads, then: {again}")
 

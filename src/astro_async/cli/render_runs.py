@@ -31,6 +31,9 @@ from astro_async.cli.wording import (
 __all__ = ["describe_waiting", "make_table", "render_list", "render_run"]
 
 _QUIET: Final = frozenset({StepStatus.COMPLETE, StepStatus.SKIPPED, StepStatus.PENDING})
+# What has nothing to tell beyond its status. A skipped step tells which files were not delivered.
+_SILENT: Final = _QUIET - {StepStatus.SKIPPED}
+_NARROW: Final = 80
 _MOST_STEPS: Final = 60
 
 
@@ -46,20 +49,28 @@ def make_table(*columns: str, right: Iterable[str] = ()) -> Table:
     return table
 
 
-def render_list(summaries: Sequence[RunSummary], chosen: RunId | None) -> RenderableType:
-    """Return a table of runs; the one that a bare `astro run` takes is marked."""
-    table = make_table("", "run", "status", "pipeline", "ingested (UTC)", "steps")
-    for column in table.columns[:5]:
+def render_list(
+    summaries: Sequence[RunSummary], chosen: RunId | None, *, width: int = _NARROW
+) -> RenderableType:
+    """Return a table of runs; the one that a bare `astro run` takes is marked.
+
+    On less than 80 columns the pipeline and the year are left out: a folder has one pipeline.
+    """
+    is_narrow = width < _NARROW
+    columns = ["", "run", "status", "ingested (UTC)", "steps"]
+    table = make_table(*(columns if is_narrow else [*columns[:3], "pipeline", *columns[3:]]))
+    for column in table.columns[:-1]:
         column.no_wrap = True
-    table.columns[3].overflow = "ellipsis"
-    table.columns[3].max_width = 20
+    if not is_narrow:
+        table.columns[3].overflow = "ellipsis"
+        table.columns[3].max_width = 20
     for summary in summaries:
+        time = describe_time(summary.ingested_at or summary.created_at)[:16]
         table.add_row(
             ">" if summary.run_id == chosen else "",
             summary.run_id,
             status_text(summary.status.value),
-            safe(summary.pipeline_name),
-            describe_time(summary.ingested_at or summary.created_at)[:16],
+            *([time[5:]] if is_narrow else [safe(summary.pipeline_name), time]),
             describe_counts(summary.counts, summary.rows_quarantined) or "none yet",
         )
     if chosen is None:
@@ -86,7 +97,7 @@ def render_run(
         hidden.subtract(step.status.value for step in shown)
         if len(shown) < len(record.steps):
             parts.append(Text(f"not shown: {describe_counts(hidden)} (--all shows them)", style="dim"))
-    details = [step for step in shown if step.detail and step.status not in _QUIET]
+    details = [step for step in shown if step.detail and step.status not in _SILENT]
     if details:
         parts.append(Text())
         parts += [
@@ -130,16 +141,17 @@ def _render_head(record: RunRecord, directory: str) -> RenderableType:
 def _render_files(record: RunRecord) -> RenderableType:
     table = make_table("file", "rows", "columns", "active path", right=["rows", "columns"])
     active = active_versions(record)
-    rows = {file.parquet_path: file.row_count for file in record.files.values()}
+    sizes = {file.parquet_path: (file.row_count, file.column_count) for file in record.files.values()}
     for step in record.steps.values():
-        rows |= {flow.published.path: flow.published.rows for flow in step.files if flow.published}
+        versions = [flow.published for flow in step.files if flow.published is not None]
+        sizes |= {version.path: (version.rows, version.columns) for version in versions}
     for name, file in record.files.items():
         path = active[name]
-        now = rows.get(path, file.row_count)
+        rows, columns = sizes[path]
         table.add_row(
             safe(name),
-            f"{now:,}" if now == file.row_count else f"{now:,} of {file.row_count:,}",
-            f"{file.column_count:,}",
+            f"{rows:,}" if rows == file.row_count else f"{rows:,} of {file.row_count:,}",
+            f"{columns:,}",
             safe(path),
         )
     return table

@@ -13,11 +13,13 @@ from astro_async.cli.options import (
     JsonOption,
     ParamOption,
     PipelineDirOption,
+    complete_run,
     make_command,
     parse_params,
     show_examples,
 )
 from astro_async.cli.run_session import RunRequest, perform_run
+from astro_async.cli.telling import make_command_teller, make_url_teller
 
 __all__ = ["Mode", "command"]
 
@@ -51,6 +53,7 @@ def run(
         typer.Argument(
             metavar="RUN",
             help="A run id, or 'latest'. Default: the newest run that has something to do.",
+            autocompletion=complete_run,
             show_default=False,
         ),
     ] = None,
@@ -105,6 +108,18 @@ def run(
             "--dry-run", help="Say what would run again and why; change nothing.", show_default=False
         ),
     ] = False,
+    notify_command: Annotated[
+        str | None,
+        typer.Option(
+            "--notify-command",
+            metavar="CMD",
+            help="Run a command at the end, with the verdict as JSON on its stdin: counts and names.",
+        ),
+    ] = None,
+    notify_url: Annotated[
+        str | None,
+        typer.Option("--notify-url", metavar="URL", help="POST the same JSON to an address at the end."),
+    ] = None,
     json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -124,6 +139,8 @@ def run(
         raise typer.BadParameter(f"--source makes a new run; it does not go with {other}")
     if json and mode is Mode.JSON:
         raise typer.BadParameter("--json prints one document at the end, --mode json events: choose one")
+    tellers = [] if notify_command is None else [make_command_teller(notify_command)]
+    tellers += [] if notify_url is None else [make_url_teller(notify_url)]
     request = RunRequest(
         pipeline_dir=pipeline_dir,
         run_id=named,
@@ -136,6 +153,7 @@ def run(
         rerun=tuple(rerun or ()),
         allow_quarantined=allow_quarantined,
         dry_run=dry_run,
+        tellers=tuple(tellers),
         json=json,
         debug=is_debugging(ctx),
     )

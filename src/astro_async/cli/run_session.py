@@ -16,17 +16,19 @@ from astro_async._core.records import RunRecord
 from astro_async._core.status import RunStatus, StepStatus
 from astro_async._executor.forecast import forecast_checks
 from astro_async._store.layout import run_directory
-from astro_async.api import RunResult, StopSwitch, plan, stream
+from astro_async.api import RunResult, StopSwitch, call_untold, plan, stream
 from astro_async.cli.choice import Choice, choose_run
 from astro_async.cli.display import Display, EventsFile, View, logging_to
 from astro_async.cli.documents import no_run_document, plan_document, run_document
 from astro_async.cli.ingest_command import describe_ingested, ingest_watched
 from astro_async.cli.options import command_line
-from astro_async.cli.output import Screen, claim_stdout, flush_streams, open_screen, print_document
+from astro_async.cli.output import Screen, claim_stdout, open_screen, print_document
 from astro_async.cli.progress import RunProgress
 from astro_async.cli.render_plain import Line, plan_lines, verdict_lines
 from astro_async.cli.render_runs import describe_waiting
 from astro_async.cli.signals import SignalWatch
+from astro_async.cli.streams import flush_streams
+from astro_async.cli.telling import Teller, tell_others
 from astro_async.cli.views import DashboardView, JsonView, PlainView, QuietView, print_line, print_note
 from astro_async.cli.wording import safe
 from astro_async.exceptions import StorageError
@@ -52,6 +54,7 @@ class RunRequest:
     rerun: tuple[str, ...]
     allow_quarantined: bool
     dry_run: bool
+    tellers: tuple[Teller, ...]
     json: bool
     debug: bool
 
@@ -77,6 +80,7 @@ def perform_run(request: RunRequest) -> None:
                 session.tell_verdict(result, seconds, code)
             else:
                 code = 0
+            session.tell_others(result)
     finally:
         if hung:
             # Their threads would keep the interpreter from ending, for ever perhaps.
@@ -128,6 +132,9 @@ class _Session:
                 choice = self._choose(pipeline)
             if choice is None:
                 self._tell_nothing_to_do()
+                if pipeline.on_finish is not None and not request.dry_run:
+                    with logging_to(print_note, traces=request.debug):
+                        anyio.run(call_untold, pipeline, request.pipeline_dir)
                 return None, None
             self._tell_choice(choice)
             if request.dry_run:
@@ -162,6 +169,13 @@ class _Session:
             elif code:
                 # A quiet run that ends well says nothing at all.
                 print_note(line.text)
+
+    def tell_others(self, result: RunResult | None) -> None:
+        """Tell those whom `--notify-command` and `--notify-url` name, of this run and of what they missed."""
+        if self.request.tellers and not self.request.dry_run:
+            self.screen.flush()
+            record = None if result is None else result.record
+            tell_others(self.request.pipeline_dir, record, list(self.request.tellers), print_note)
 
     # -- before --------------------------------------------------------------------------------
 

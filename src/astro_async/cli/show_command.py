@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Final
 
 import typer
 
@@ -27,14 +28,33 @@ __all__ = ["command"]
 
 command = make_command()
 
+# Loads the pipeline, and with it Polars, for which nobody should wait who only looks at a run.
+_STORY: Final = "astro_async.cli.story"
 
-@command.command(epilog=show_examples("astro show", "astro show k3x9a --json"))
+
+@command.command(
+    epilog=show_examples(
+        "astro show",
+        "astro show k3x9a --json",
+        "astro show --story publish          why did publish not start?",
+        title="Examples",
+    )
+)
 def show(
     run: RunArgument = "latest",
     pipeline_dir: PipelineDirOption = ".",
     every: Annotated[
         bool, typer.Option("--all", help="Show every step, however many there are.", show_default=False)
     ] = False,
+    story: Annotated[
+        str | None,
+        typer.Option(
+            "--story",
+            metavar="STEP",
+            help="Show every event of one step, and why it has not started.",
+            show_default=False,
+        ),
+    ] = None,
     json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -43,6 +63,14 @@ def show(
     Files with their rows and active path; steps with status, attempt, rows in, out and in quarantine; what
     went wrong, and what to do next.
     """
+    if story is not None:
+        stories = import_module(_STORY)
+        told = stories.load_story(pipeline_dir, run, story)
+        if json:
+            print_document(stories.story_document(told))
+        else:
+            open_screen().print(stories.render_story(told))
+        return
     record = read_run(pipeline_dir, run)
     directory = run_directory(pipeline_dir, record.run_id)
     if json:

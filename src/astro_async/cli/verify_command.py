@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from astro_async._core.verification import Verification
-from astro_async._store.catalogue import list_run_ids
+from astro_async._store.layout import list_run_ids
 from astro_async.api import verify
 from astro_async.cli.documents import verify_document
 from astro_async.cli.failures import describe_failure
@@ -17,6 +17,7 @@ from astro_async.cli.options import (
     DebugOption,
     JsonOption,
     PipelineDirOption,
+    complete_run,
     make_command,
     show_examples,
 )
@@ -38,7 +39,12 @@ command = make_command()
 def verify_runs(
     run: Annotated[
         str | None,
-        typer.Argument(metavar="RUN", help="A run id, or 'latest'; default: latest.", show_default=False),
+        typer.Argument(
+            metavar="RUN",
+            help="A run id, or 'latest'; default: latest.",
+            show_default=False,
+            autocompletion=complete_run,
+        ),
     ] = None,
     pipeline_dir: PipelineDirOption = ".",
     every: Annotated[bool, typer.Option("--all", help="Verify all runs.", show_default=False)] = False,

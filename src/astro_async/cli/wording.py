@@ -8,7 +8,7 @@ from typing import Final
 from rich.text import Text
 
 from astro_async._core.decisions import Waiting
-from astro_async._store.log import escape_controls
+from astro_async._core.text import escape_controls
 
 __all__ = [
     "STATUS_STYLES",

@@ -1,0 +1,155 @@
+"""`astro cleanup`: what it removes, what it never does, what it says and asks."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from astro_async._core.names import RunId
+from astro_async._core.retention import select_removable
+from astro_async._core.selection import RunSummary
+from astro_async._core.status import RunStatus
+from astro_async.cli.app import app
+from cli.commands import GOOD, HEAD, PARKING, astro, document, ingest, make_project, tree, write_pipeline
+
+NOW = datetime(2026, 11, 30, 8, tzinfo=UTC)
+
+WRITING = HEAD + (
+    "pipeline = Pipeline('p', ingest_files=FILES)\n"
+    "for number in range(3):\n"
+    "    save = lambda ctx, files: files[0].save_in_place(files[0].load())\n"
+    "    pipeline.add_step(f's{number}', save, Scores)\n"
+)
+
+
+def summary(run_id: str, status: RunStatus, days: int, rows: int = 0) -> RunSummary:
+    time = (NOW - timedelta(days=days)).isoformat()
+    return RunSummary(RunId(run_id), status, "p", time, time, "/d", {}, rows)
+
+
+def test_which_runs_are_chosen() -> None:
+    runs = [
+        summary("new11", RunStatus.COMPLETED, 1),
+        summary("live1", RunStatus.RUNNING, 2),
+        summary("park1", RunStatus.QUARANTINED, 3, rows=2),
+        summary("mid11", RunStatus.COMPLETED, 10),
+        summary("fail1", RunStatus.FAILED, 20),
+        summary("over1", RunStatus.FAILED, 30, rows=1),
+        summary("old11", RunStatus.COMPLETED, 40),
+    ]
+
+    def chosen(**options: object) -> list[str]:
+        return [run.run_id for run in select_removable(runs, now=NOW, **options)]  # type: ignore[arg-type]
+
+    assert chosen() == ["old11", "mid11", "new11"]
+    assert chosen(keep_last=1) == ["old11", "mid11"]
+    assert chosen(older_than=timedelta(days=15)) == ["old11"]
+    assert chosen(older_than=timedelta(days=15), unfinished=True) == ["old11", "fail1"]
+    assert chosen(keep_last=3) == []
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> tuple[Path, str, str]:
+    """A folder with a completed run and one with rows in quarantine."""
+    completed = ingest(make_project(tmp_path, GOOD))
+    astro("run", "-C", tmp_path)
+    write_pipeline(tmp_path, PARKING)
+    parked = ingest(tmp_path)
+    astro("run", "-C", tmp_path, code=3)
+    return tmp_path, completed, parked
+
+
+def test_completed_runs_only_and_never_statistics(project: tuple[Path, str, str]) -> None:
+    folder, completed, parked = project
+    before = tree(folder)
+    said = astro("cleanup", "--dry-run", "-C", folder).stdout
+    assert completed in said
+    assert "to remove: 1 run, " in said
+    assert parked not in said
+    dry = document("cleanup", "--dry-run", "-C", folder)
+    assert [(run["run_id"], run["is_removed"]) for run in dry["runs"]] == [(completed, False)]
+    assert tree(folder) == before
+    assert "\nfreed " in astro("cleanup", "--yes", "-C", folder).stdout
+    assert [run["run_id"] for run in document("list", "-C", folder)["runs"]] == [parked]
+    assert not (folder / ".working" / completed).exists()
+    assert document("stats", completed, "-C", folder)["statistics"]
+    assert document("quarantine", "list", parked, "-C", folder)["quarantine"]
+    assert "nothing to remove" in astro("cleanup", "--yes", "--unfinished", "-C", folder).stdout
+
+
+def test_it_asks(project: tuple[Path, str, str]) -> None:
+    folder, completed, _ = project
+    for answer, code in (("n\n", 1), ("", 1), ("y\n", 0)):
+        assert (folder / ".working" / completed).exists()
+        result = CliRunner().invoke(app, ["cleanup", "-C", str(folder)], input=answer)
+        assert result.exit_code == code
+        assert "Free " in result.output
+    assert not (folder / ".working" / completed).exists()
+    assert "--yes or --dry-run" in astro("cleanup", "--json", "-C", folder, code=2).stderr
+
+
+def test_runs_that_are_named(project: tuple[Path, str, str]) -> None:
+    folder, completed, parked = project
+    refused = astro("cleanup", parked, "--yes", "-C", folder, code=1).stderr
+    assert f"run {parked} is left alone: it has 1 undecided row in quarantine" in refused
+    assert "has 1 undecided" in astro("cleanup", "latest", "--yes", "-C", folder, code=1).stderr
+    assert "there is no run 'zzzzz'" in astro("cleanup", "zzzzz", "--yes", "-C", folder, code=1).stderr
+    assert "is not a run id" in astro("cleanup", "../x", "-C", folder, code=2).stderr
+    fresh = ingest(folder)
+    assert "not completed (--unfinished)" in astro("cleanup", fresh, "-y", "-C", folder, code=1).stderr
+    done = document("cleanup", fresh, completed, "--unfinished", "--yes", "-C", folder)
+    assert [(run["run_id"], run["is_removed"]) for run in done["runs"]] == [(fresh, True), (completed, True)]
+
+
+def test_a_run_that_goes_on_is_refused(project: tuple[Path, str, str]) -> None:
+    folder, completed, _ = project
+    with open(folder / ".working" / completed / "run.lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for options in (
+            [completed, "--yes"],
+            ["--yes"],
+            ["--yes", "--json"],
+            [completed, "--versions", "-y"],
+        ):
+            refused = astro("cleanup", *options, "-C", folder, code=4)
+            assert f"error: run {completed} is locked by process " in refused.stderr
+    assert (folder / ".working" / completed).exists()
+
+
+def test_old_versions(tmp_path: Path) -> None:
+    run_id = ingest(make_project(tmp_path, WRITING))
+    astro("run", "-C", tmp_path)
+    versions = tmp_path / ".working" / run_id / "versions" / "scores"
+    assert len(list(versions.iterdir())) == 3
+    told = document("cleanup", "--versions", "--dry-run", "-C", tmp_path)
+    (run,) = told["runs"]
+    old = [path for path in versions.iterdir() if not path.name.startswith("s2")]
+    assert run["size_bytes"] == sum(path.stat().st_size for path in old)
+    assert "old versions of 1 run" in astro("cleanup", "--versions", "--yes", "-C", tmp_path).stdout
+    assert [path.name for path in versions.iterdir()] == ["s2.1.parquet"]
+    assert "nothing to remove: no old versions" in astro("cleanup", "--versions", "-C", tmp_path).stdout
+    assert not document("verify", "-C", tmp_path)["faults"]
+    assert "--rerun s0" in astro("run", run_id, "--rerun", "s1", "-C", tmp_path, code=1).stderr
+
+
+def test_what_an_earlier_cleanup_left_is_removed(project: tuple[Path, str, str]) -> None:
+    folder, completed, parked = project
+    shutil.move(folder / ".working" / completed, folder / ".working" / f".removed-{completed}")
+    assert [run["run_id"] for run in document("list", "-C", folder)["runs"]] == [parked]
+    said = astro("cleanup", "--yes", "-C", folder).stdout
+    assert "1 run half removed by an earlier cleanup" in said
+    assert {path.name for path in (folder / ".working").iterdir() if path.is_dir()} == {parked}
+
+
+def test_without_any_run(tmp_path: Path) -> None:
+    assert astro("cleanup", "-C", tmp_path).stdout.startswith("nothing to remove")
+    assert document("cleanup", "--dry-run", "-C", tmp_path)["runs"] == []
+    assert "there is no run" in astro("cleanup", "latest", "-C", tmp_path, code=1).stderr
+    for options in (["--versions", "--unfinished"], ["k3x9a", "--keep-last", "1"], ["--older-than", "x"]):
+        astro("cleanup", *options, "-C", tmp_path, code=2)
+    assert list(tmp_path.iterdir()) == []
