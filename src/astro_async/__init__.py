@@ -17,12 +17,20 @@ if TYPE_CHECKING:
     from astro_async.api import EventStream, RunResult, StopSwitch, ingest, plan, run, stream, verify
     from astro_async.context import StepContext
     from astro_async.exceptions import AstroError
+    from astro_async.expectation import Expectation
     from astro_async.files import AstroFile, AstroFileSpec, StepFiles
     from astro_async.ingest_spec import IngestFileSpec
     from astro_async.loading import load_pipeline
     from astro_async.pipeline import ExecutionMode, Pipeline, Retry, StepExecutionMode
     from astro_async.reading import list_runs, read_run
-    from astro_async.rules import Expectation, expect
+    from astro_async.rules import (
+        expect,
+        expect_between,
+        expect_foreign,
+        expect_match,
+        expect_unique,
+        expect_values,
+    )
 
 __version__ = "0.1.0"
 
@@ -50,6 +58,11 @@ __all__ = [
     "StopSwitch",
     "Verification",
     "expect",
+    "expect_between",
+    "expect_foreign",
+    "expect_match",
+    "expect_unique",
+    "expect_values",
     "ingest",
     "list_runs",
     "load_pipeline",
@@ -66,7 +79,7 @@ _HOME_OF = {
     "AstroFileSpec": "files",
     "EventStream": "api",
     "ExecutionMode": "pipeline",
-    "Expectation": "rules",
+    "Expectation": "expectation",
     "Finding": "_core.verification",
     "IngestFileSpec": "ingest_spec",
     "IngestedFile": "_core.records",
@@ -84,6 +97,11 @@ _HOME_OF = {
     "StopSwitch": "api",
     "Verification": "_core.verification",
     "expect": "rules",
+    "expect_between": "rules",
+    "expect_foreign": "rules",
+    "expect_match": "rules",
+    "expect_unique": "rules",
+    "expect_values": "rules",
     "ingest": "api",
     "list_runs": "reading",
     "load_pipeline": "loading",

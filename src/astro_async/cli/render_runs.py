@@ -17,12 +17,14 @@ from astro_async._core.names import RunId
 from astro_async._core.records import RunRecord, StepRecord
 from astro_async._core.selection import RunSummary
 from astro_async._core.status import StepStatus
+from astro_async._core.verification import unexplained_rows
 from astro_async.cli.wording import (
     describe_count,
     describe_counts,
     describe_duration,
     describe_time,
     safe,
+    shorten,
     status_text,
 )
 
@@ -30,6 +32,7 @@ __all__ = ["describe_waiting", "make_table", "render_list", "render_run"]
 
 _QUIET: Final = frozenset({StepStatus.COMPLETE, StepStatus.SKIPPED, StepStatus.PENDING})
 _MOST_STEPS: Final = 60
+_MOST_RULES: Final = 40
 
 
 def make_table(*columns: str, right: Iterable[str] = ()) -> Table:
@@ -80,6 +83,7 @@ def render_run(
     shown = _choose_steps(record, all_steps=all_steps)
     if record.steps:
         parts += [Text(), _render_steps(shown, has_files=len(record.files) > 1)]
+        parts += _render_rules(shown)
         hidden = Counter(step.status.value for step in record.steps.values())
         hidden.subtract(step.status.value for step in shown)
         if len(shown) < len(record.steps):
@@ -145,10 +149,14 @@ def _choose_steps(record: RunRecord, *, all_steps: bool) -> list[StepRecord]:
 
 
 def _render_steps(steps: Sequence[StepRecord], *, has_files: bool) -> RenderableType:
-    numbers = ["try", "in", "out", "quarantined", "time"]
-    # The name of the only file of a run would say nothing.
+    # The name of the only file of a run would say nothing, nor would a column without a number.
     named = ["file"] if has_files else []
-    table = make_table("step", "status", "try", *named, "in", "out", "quarantined", "time", right=numbers)
+    all_flows = [(step, flow) for step in steps for flow in step.files]
+    dropped = ["dropped"] if any(_dropped(flow) for _, flow in all_flows) else []
+    unexplained = ["unexplained"] if any(unexplained_rows(*pair) for pair in all_flows) else []
+    numbers = ["in", "out", "parked", *dropped, *unexplained]
+    columns = ["step", "status", "try", *named, *numbers, "time"]
+    table = make_table(*columns, right=["try", *numbers, "time"])
     table.columns[1].no_wrap = True
     for step in steps:
         flows: list[FileFlow | None] = list(step.files) or [None]
@@ -157,18 +165,53 @@ def _render_steps(steps: Sequence[StepRecord], *, has_files: bool) -> Renderable
             if number == 0:
                 attempt = str(step.attempt) if step.attempt else ""
                 head = (safe(step.step_id), status_text(step.status.value), attempt)
-            cells = _describe_flow(flow)
+            cells = _describe_flow(step, flow)
             taken = _describe_time_taken(step) if number == 0 else ""
-            table.add_row(*head, *(cells if has_files else cells[1:]), taken)
+            table.add_row(*head, *[cells[name] for name in (*named, *numbers)], taken)
     return table
 
 
-def _describe_flow(flow: FileFlow | None) -> tuple[str, str, str, str]:
+def _describe_flow(step: StepRecord, flow: FileFlow | None) -> dict[str, str]:
+    """Return where the rows of a file went: in is out, parked, dropped and unexplained."""
     if flow is None:
-        return "", "", "", ""
-    quarantined = f"{flow.rows_quarantined:,}" if flow.rows_quarantined else ""
-    rows_out = "" if flow.rows_out is None else f"{flow.rows_out:,}"
-    return safe(flow.name), f"{flow.rows_in:,}", rows_out, quarantined
+        return dict.fromkeys(["file", "in", "out", "parked", "dropped", "unexplained"], "")
+    unexplained = unexplained_rows(step, flow)
+    return {
+        "file": safe(flow.name),
+        "in": f"{flow.rows_in:,}",
+        "out": "" if flow.rows_out is None else f"{flow.rows_out:,}",
+        "parked": f"{flow.rows_quarantined:,}" if flow.rows_quarantined else "",
+        "dropped": f"{_dropped(flow):,}" if _dropped(flow) else "",
+        "unexplained": f"{unexplained:+,}" if unexplained else "",
+    }
+
+
+def _dropped(flow: FileFlow) -> int:
+    return flow.rows_discarded + (flow.rows_filtered or 0)
+
+
+def _render_rules(steps: Sequence[StepRecord]) -> list[RenderableType]:
+    """Return how many rows break each rule, most first."""
+    judged = [
+        (step.step_id, flow.name, rule)
+        for step in steps
+        for flow in step.files
+        for rule in sorted(flow.rules, key=lambda rule: -rule.rows)
+    ]
+    if not judged:
+        return []
+    has_files = len({name for _, name, _ in judged}) > 1
+    table = make_table("rule", "step", *(["file"] if has_files else []), "rows", "", right=["rows"])
+    for step_id, name, rule in judged[:_MOST_RULES]:
+        named = [safe(name)] if has_files else []
+        note = "warns" if rule.severity == "warn" else ""
+        table.add_row(shorten(safe(rule.reason), 200), safe(step_id), *named, f"{rule.rows:,}", note)
+    parts: list[RenderableType] = [Text(), table]
+    if len(judged) > _MOST_RULES:
+        parts.append(
+            Text(f"not shown: {len(judged) - _MOST_RULES:,} more rules (--json has all)", style="dim")
+        )
+    return parts
 
 
 def _describe_time_taken(step: StepRecord) -> str:
