@@ -107,8 +107,17 @@ def _ask_pandera(library: Any, schema: Any, frame: pl.DataFrame, name: str) -> d
         cases = error.failure_cases
     else:
         return {}
-    words = pl.when(pl.col("column").is_null() | (pl.col("schema_context") == "DataFrameSchema"))
-    reason = words.then(pl.col("check")).otherwise(pl.format("{}: {}", "column", "check")).alias("reason")
+    of_frame = pl.col("column").is_null() | (pl.col("schema_context") == "DataFrameSchema")
+    # Only of these two checks the failing "value" is the name of a column.
+    names_column = pl.col("check").is_in(["column_in_dataframe", "column_in_schema"])
+    reason = (
+        pl.when(names_column)
+        .then(pl.format("{}: {}", "failure_case", "check"))
+        .when(of_frame)
+        .then(pl.col("check"))
+        .otherwise(pl.format("{}: {}", "column", "check"))
+        .alias("reason")
+    )
     found = cases.select(reason, pl.col("index").cast(pl.UInt32))
     if whole := found.filter(pl.col("index").is_null())["reason"].unique(maintain_order=True).to_list():
         raise RuleError(f"the schema {name!r} does not fit the frame as a whole: {'; '.join(whole)}")
