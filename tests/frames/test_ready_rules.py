@@ -240,7 +240,11 @@ def test_the_default_reasons_name_columns() -> None:
     ("make", "error", "words"),
     [
         (lambda: expect("r", pl.col("x") > 0, when="x"), TypeError, "when is a Polars expression"),
-        (lambda: expect("r", pl.col("x") > 0, severity="error"), ValueError, 'severity= is "quarantine" or "warn"'),
+        (
+            lambda: expect("r", pl.col("x") > 0, severity="error"),
+            ValueError,
+            'severity= is "quarantine" or "warn"',
+        ),
         (lambda: expect("r", pl.col("x") > 0, max_rows=-1), ValueError, "max_rows"),
         (lambda: expect("r", pl.col("x") > 0, max_rows=True), ValueError, "max_rows"),
         (lambda: expect("r", pl.col("x") > 0, max_fraction=5), ValueError, "max_fraction"),

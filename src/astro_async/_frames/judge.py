@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import polars as pl
 from polars.exceptions import PolarsError, SchemaError, ShapeError
@@ -119,7 +118,8 @@ def add_verdicts(plan: pl.LazyFrame, rules: Sequence[CompiledRule]) -> pl.LazyFr
     return plan.with_columns(rule.is_good().alias(rule.column) for rule in rules)
 
 
-class _Judgement(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class _Judgement:
     """One expression to evaluate: what a rule says of good rows, or which rows it is about."""
 
     rule: RowRule
