@@ -239,9 +239,9 @@ def test_the_default_reasons_name_columns() -> None:
 @pytest.mark.parametrize(
     ("make", "error", "words"),
     [
-        (lambda: expect("r", pl.col("x") > 0, when="x"), TypeError, "when is a Polars expression"),
+        (lambda: expect("r", pl.col("x") > 0, when="x"), TypeError, "when is a Polars expression"),  # type: ignore[arg-type]
         (
-            lambda: expect("r", pl.col("x") > 0, severity="error"),
+            lambda: expect("r", pl.col("x") > 0, severity="error"),  # type: ignore[arg-type]
             ValueError,
             'severity= is "quarantine" or "warn"',
         ),
@@ -250,17 +250,17 @@ def test_the_default_reasons_name_columns() -> None:
         (lambda: expect("r", pl.col("x") > 0, max_fraction=5), ValueError, "max_fraction"),
         (lambda: expect("r", pl.col("x") > 0, severity="warn", max_rows=1), ValueError, "only warns"),
         (lambda: expect_unique([]), TypeError, "columns is the name of a column"),
-        (lambda: expect_unique("x", keep="any"), ValueError, "keep="),
-        (lambda: expect_unique("x", null=True), ValueError, 'for True write "pass"'),
+        (lambda: expect_unique("x", keep="any"), ValueError, "keep="),  # type: ignore[arg-type]
+        (lambda: expect_unique("x", null=True), ValueError, 'for True write "pass"'),  # type: ignore[arg-type]
         (lambda: expect_unique("x", reason=" "), ValueError, "reason is empty"),
         (lambda: expect_values("x", "abc"), TypeError, "a list of values"),
         (lambda: expect_values("x", []), ValueError, "allowed is empty"),
         (lambda: expect_match("x", "a)|(b"), ValueError, "cannot be compiled"),
-        (lambda: expect_match("x", 5), TypeError, "regex is text"),
+        (lambda: expect_match("x", 5), TypeError, "regex is text"),  # type: ignore[arg-type]
         (lambda: expect_between("x"), ValueError, "a bound is needed"),
         (lambda: expect_between("x", NAN), ValueError, "NaN is none"),
         (lambda: expect_between("x", 5, 1), ValueError, "low is above high"),
-        (lambda: expect_between("x", 1, closed="up"), ValueError, "closed="),
+        (lambda: expect_between("x", 1, closed="up"), ValueError, "closed="),  # type: ignore[arg-type]
         (lambda: expect_foreign("x", 5), TypeError, "other_file"),
         (lambda: expect_foreign(["x", "y"], "keys", "k"), ValueError, "2 columns and other_key 1"),
         (lambda: list(flatten_rules([pl.col("x") > 0])), TypeError, "an expression alone is no rule"),

@@ -83,6 +83,7 @@ def render_run(
     shown = _choose_steps(record, all_steps=all_steps)
     if record.steps:
         parts += [Text(), _render_steps(shown, has_files=len(record.files) > 1)]
+        parts += _render_flows(shown, has_files=len(record.files) > 1)
         parts += _render_rules(shown)
         hidden = Counter(step.status.value for step in record.steps.values())
         hidden.subtract(step.status.value for step in shown)
@@ -149,14 +150,10 @@ def _choose_steps(record: RunRecord, *, all_steps: bool) -> list[StepRecord]:
 
 
 def _render_steps(steps: Sequence[StepRecord], *, has_files: bool) -> RenderableType:
-    # The name of the only file of a run would say nothing, nor would a column without a number.
+    # The name of the only file of a run would say nothing.
     named = ["file"] if has_files else []
-    all_flows = [(step, flow) for step in steps for flow in step.files]
-    dropped = ["dropped"] if any(_dropped(flow) for _, flow in all_flows) else []
-    unexplained = ["unexplained"] if any(unexplained_rows(*pair) for pair in all_flows) else []
-    numbers = ["in", "out", "parked", *dropped, *unexplained]
-    columns = ["step", "status", "try", *named, *numbers, "time"]
-    table = make_table(*columns, right=["try", *numbers, "time"])
+    numbers = ["in", "out", "parked"]
+    table = make_table("step", "status", "try", *named, *numbers, "time", right=["try", *numbers, "time"])
     table.columns[1].no_wrap = True
     for step in steps:
         flows: list[FileFlow | None] = list(step.files) or [None]
@@ -165,25 +162,35 @@ def _render_steps(steps: Sequence[StepRecord], *, has_files: bool) -> Renderable
             if number == 0:
                 attempt = str(step.attempt) if step.attempt else ""
                 head = (safe(step.step_id), status_text(step.status.value), attempt)
-            cells = _describe_flow(step, flow)
+            cells = _describe_flow(flow)
             taken = _describe_time_taken(step) if number == 0 else ""
-            table.add_row(*head, *[cells[name] for name in (*named, *numbers)], taken)
+            table.add_row(*head, *(cells if has_files else cells[1:]), taken)
     return table
 
 
-def _describe_flow(step: StepRecord, flow: FileFlow | None) -> dict[str, str]:
-    """Return where the rows of a file went: in is out, parked, dropped and unexplained."""
+def _describe_flow(flow: FileFlow | None) -> tuple[str, str, str, str]:
     if flow is None:
-        return dict.fromkeys(["file", "in", "out", "parked", "dropped", "unexplained"], "")
-    unexplained = unexplained_rows(step, flow)
-    return {
-        "file": safe(flow.name),
-        "in": f"{flow.rows_in:,}",
-        "out": "" if flow.rows_out is None else f"{flow.rows_out:,}",
-        "parked": f"{flow.rows_quarantined:,}" if flow.rows_quarantined else "",
-        "dropped": f"{_dropped(flow):,}" if _dropped(flow) else "",
-        "unexplained": f"{unexplained:+,}" if unexplained else "",
-    }
+        return "", "", "", ""
+    parked = f"{flow.rows_quarantined:,}" if flow.rows_quarantined else ""
+    rows_out = "" if flow.rows_out is None else f"{flow.rows_out:,}"
+    return safe(flow.name), f"{flow.rows_in:,}", rows_out, parked
+
+
+def _render_flows(steps: Sequence[StepRecord], *, has_files: bool) -> list[RenderableType]:
+    """Return where the rows went of steps that dropped some, or of which some are unexplained."""
+    # A table of its own: beside statuses and times the names of steps would have no room.
+    named = ["file"] if has_files else []
+    numbers = ["in", "out", "parked", "dropped", "unexplained"]
+    table = make_table("where rows went", *named, *numbers, right=numbers)
+    for step in steps:
+        for flow in step.files:
+            dropped, unexplained = _dropped(flow), unexplained_rows(step, flow)
+            if dropped or unexplained:
+                cells = _describe_flow(flow)
+                cells = cells if has_files else cells[1:]
+                rest = [f"{dropped:,}" if dropped else "", f"{unexplained:+,}" if unexplained else ""]
+                table.add_row(safe(step.step_id), *cells, *rest)
+    return [Text(), table] if table.row_count else []
 
 
 def _dropped(flow: FileFlow) -> int:
