@@ -8,7 +8,8 @@ import polars as pl
 import pytest
 
 from astro_async._frames.split import split_rows
-from astro_async.rules import Expectation, compile_expectation, expect
+from astro_async.expectation import Expectation, compile_expectation
+from astro_async.rules import expect
 
 VALID = pl.col("score") >= 0
 

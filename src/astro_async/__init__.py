@@ -26,12 +26,20 @@ if TYPE_CHECKING:
         preview_amendment,
     )
     from astro_async.exceptions import AstroError
+    from astro_async.expectation import Expectation
     from astro_async.files import AstroFile, AstroFileSpec, StepFiles
     from astro_async.ingest_spec import IngestFileSpec
     from astro_async.loading import load_pipeline
     from astro_async.pipeline import ExecutionMode, Pipeline, Retry, StepExecutionMode
     from astro_async.reading import list_runs, read_run
-    from astro_async.rules import Expectation, expect
+    from astro_async.rules import (
+        expect,
+        expect_between,
+        expect_foreign,
+        expect_match,
+        expect_unique,
+        expect_values,
+    )
 
 __version__ = "0.1.0"
 
@@ -64,6 +72,11 @@ __all__ = [
     "amend",
     "discard",
     "expect",
+    "expect_between",
+    "expect_foreign",
+    "expect_match",
+    "expect_unique",
+    "expect_values",
     "export_quarantine",
     "ingest",
     "list_runs",
@@ -85,7 +98,7 @@ _HOME_OF = {
     "Decision": "desk",
     "EventStream": "api",
     "ExecutionMode": "pipeline",
-    "Expectation": "rules",
+    "Expectation": "expectation",
     "Finding": "_core.verification",
     "IngestFileSpec": "ingest_spec",
     "IngestedFile": "_core.records",
@@ -106,6 +119,11 @@ _HOME_OF = {
     "discard": "desk",
     "expect": "rules",
     "export_quarantine": "desk",
+    "expect_between": "rules",
+    "expect_foreign": "rules",
+    "expect_match": "rules",
+    "expect_unique": "rules",
+    "expect_values": "rules",
     "ingest": "api",
     "list_runs": "reading",
     "load_pipeline": "loading",

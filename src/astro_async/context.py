@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -17,11 +17,11 @@ from astro_async._frames.columns import REASON_COLUMN, ROW_COLUMN
 from astro_async._frames.conform import conform_rows
 from astro_async._frames.parquet import load_frame, scan_frame
 from astro_async._frames.split import split_lazy, split_rows
-from astro_async._store.staging import StagedFile, StagedPart
+from astro_async._store.staging import RuleTally, StagedFile, StagedPart
 from astro_async._threads import in_thread
-from astro_async.exceptions import QuarantineError, StepError
+from astro_async.exceptions import QuarantineError, RuleError, StepError
+from astro_async.expectation import Expectation, Rules, compile_rule_set, flatten_rules
 from astro_async.files import AstroFile, StepFiles
-from astro_async.rules import Expectation, compile_expectation
 
 __all__ = ["Quarantine", "RunContext", "StatisticsRecorder", "StepContext"]
 
@@ -227,16 +227,21 @@ class Quarantine:
             frame = pl.DataFrame({name: [row[name]] for name in schema.names()})
         self.quarantine_rows(file, frame, reason=reason)
 
-    def split(self, file: AstroFile, frame: Frame, *expectations: Expectation) -> Frame:
-        """Set aside the rows of a frame that break an expectation, and return the good ones in order.
+    def split(self, file: AstroFile, frame: Frame, *rules: Rules) -> Frame:
+        """Set aside the rows of a frame that break a rule, and return the good ones in order.
 
-        Each expectation is evaluated once. A bad row is set aside once, with all its reasons joined with
-        `"; "`. A LazyFrame is streamed through in one pass, in bounded memory.
+        Each rule is evaluated once. A bad row is set aside once, with all its reasons joined with `"; "`.
+        Rows that break only rules of severity `"warn"` are counted and told, and good.
+
+        A LazyFrame is streamed through in one pass, in bounded memory; rules that look at other rows
+        (`expect_unique`, `.over(…)`) or at another file (`expect_foreign`) hold what they need. With a schema
+        the rows are first written to disk, and pandera then loads them whole.
 
         Args:
             file: The file of this step that the rows come from.
             frame: The rows, with all columns of the file.
-            *expectations: Made by `expect`. Without any, all rows are good.
+            *rules: Made by `expect` and its kin, schemas of pandera.polars or dataframely, or sequences of
+                them. Without any, all rows are good.
 
         Returns:
             The good rows: a DataFrame for a DataFrame, a LazyFrame for a LazyFrame.
@@ -249,22 +254,24 @@ class Quarantine:
         """
         self._check_own(file)
         if isinstance(frame, pl.LazyFrame):
-            good, _ = self.split_staged(file, frame, expectations)
+            good, _ = self.split_staged(file, frame, rules)
             return scan_frame(good.path)
-        split = split_rows(frame, [compile_expectation(each) for each in expectations])
+        flat = list(flatten_rules(rules))
+        split = split_rows(frame, compile_rule_set(flat, frame.lazy(), self._scan_other))
         if not split.bad.is_empty():
             bad = split.bad.drop(ROW_COLUMN)
             positions = split.bad.select(ROW_COLUMN)
             staged = self._stage_judged(file, bad)
             known = self._are_input_positions(file, staged, positions, frame.height)
             self._add_judged(file, staged, positions if known else None, split.counts)
+        self._note_rules(file, flat, split.counts, split.warnings)
         return split.good
 
     def split_staged(
         self,
         file: AstroFile,
         frame: pl.LazyFrame,
-        expectations: Iterable[Expectation],
+        rules: Rules,
         *,
         is_input: bool = False,
     ) -> tuple[StagedFile, int]:
@@ -275,18 +282,23 @@ class Quarantine:
         Args:
             file: The file of this step that the rows come from.
             frame: The rows.
-            expectations: Made by `expect`.
+            rules: As `split` takes them.
             is_input: The plan is known to be what the step was given, whole and in order.
         """
         good_path, bad_path = file.stage_path(), file.stage_path()
-        rules = [compile_expectation(each) for each in expectations]
-        split = split_lazy(frame, rules, good_path=good_path, bad_path=bad_path)
+        flat = list(flatten_rules(rules))
+        if not is_input and not all(isinstance(rule, Expectation) for rule in flat):
+            # A schema looks at the rows before they are split; a plan may give others the next time.
+            frame = scan_frame(file.stage(frame, needs_write=True).path)
+        compiled = compile_rule_set(flat, frame, self._scan_other)
+        split = split_lazy(frame, compiled, good_path=good_path, bad_path=bad_path)
         if split.bad.rows:
             positions = load_frame(bad_path, [ROW_COLUMN])
             staged = self._stage_judged(file, scan_frame(bad_path).drop(ROW_COLUMN))
             height = split.good.rows + split.bad.rows
             known = is_input or self._are_input_positions(file, staged, positions, height)
             self._add_judged(file, staged, positions if known else None, split.counts)
+        self._note_rules(file, flat, split.counts, split.warnings)
         good = StagedFile(good_path, split.good.rows, split.good.columns, split.good.size_bytes)
         return good, split.bad.rows
 
@@ -300,15 +312,41 @@ class Quarantine:
         """Set one row aside in a worker thread."""
         await in_thread(self.quarantine_row, file, row, reason=reason)
 
-    async def asplit(self, file: AstroFile, frame: Frame, *expectations: Expectation) -> Frame:
+    async def asplit(self, file: AstroFile, frame: Frame, *rules: Rules) -> Frame:
         """Split in a worker thread."""
-        return await in_thread(self.split, file, frame, *expectations)
+        return await in_thread(self.split, file, frame, *rules)
 
     # ------------------------------------------------------------------------------------------
 
     def _check_own(self, file: AstroFile) -> None:
         if not self._files.owns(file):
             raise StepError("quarantine takes rows of a file of this step: pass one of its `files`")
+
+    def _scan_other(self, name: str) -> pl.LazyFrame:
+        try:
+            other: AstroFile | None = self._files[name]
+        except KeyError as error:
+            raise RuleError(f"a rule looks at {error.args[0]}") from None
+        if other is None:
+            raise RuleError(f"a rule looks at file {name!r}, which was not delivered")
+        return other.scan()
+
+    def _note_rules(
+        self, file: AstroFile, rules: Sequence[Any], counts: Mapping[str, int], warnings: Mapping[str, int]
+    ) -> None:
+        limits = {
+            rule.reason: rule
+            for rule in rules
+            if isinstance(rule, Expectation) and (rule.max_rows, rule.max_fraction) != (None, None)
+        }
+        with self._files.lock:
+            for severity, by_reason in (("quarantine", counts), ("warn", warnings)):
+                for reason, rows in by_reason.items():
+                    tally = file.output.rules.setdefault((reason, severity), RuleTally())
+                    tally.rows += rows
+                    limit = limits.get(reason)
+                    if severity == "quarantine" and limit is not None:
+                        tally.max_rows, tally.max_fraction = limit.max_rows, limit.max_fraction
 
     def _stage_judged(self, file: AstroFile, bad: pl.DataFrame | pl.LazyFrame) -> StagedFile:
         # The reason column rides along: it is no column of the source, so it is part of the target schema.

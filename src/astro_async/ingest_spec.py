@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 from astro_async._frames.column_match import ColumnRules
 from astro_async._frames.convert import SourceFormat, SourceReading
 from astro_async._frames.csv_dialect import CsvDialect
-from astro_async._frames.schemas import SchemaColumns, read_schema_columns
+from astro_async._frames.schema_columns import SchemaColumns, read_schema_columns
 from astro_async._frames.value_forms import ValueForms
 from astro_async.exceptions import PipelineError
 

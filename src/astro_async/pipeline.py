@@ -39,9 +39,9 @@ import polars as pl
 from astro_async._core.graph import Graph, StepNode
 from astro_async._core.names import StepId, check_distinct, check_name, slugify
 from astro_async.exceptions import PipelineError
+from astro_async.expectation import Expectation, ForeignKey, Rules, flatten_rules
 from astro_async.files import AstroFileSpec
 from astro_async.ingest_spec import IngestFileSpec
-from astro_async.rules import Expectation
 from astro_async.steps import CheckStep, FilterFn, FilterStep
 
 __all__ = [
@@ -277,29 +277,27 @@ class Pipeline:
 
         return declare
 
-    def add_check(
-        self, label: str, expectations: Expectation | Sequence[Expectation], files: FileSpecs, **options: Any
-    ) -> None:
-        """Declare a step that quarantines the rows of each file that break an expectation.
+    def add_check(self, label: str, rules: Rules, files: FileSpecs, **options: Any) -> None:
+        """Declare a step that quarantines the rows of each file that break a rule.
 
         Rows in are rows out plus rows quarantined, asserted for each file.
 
         Args:
             label: For people; its slug is the step's id.
-            expectations: Made by `expect`.
-            files: The files to check, all by the same expectations.
+            rules: Made by `expect` and its kin, schemas of pandera.polars or dataframely, or a sequence of
+                them.
+            files: The files to check, all by the same rules. Read-only files are not checked: they are those
+                that `expect_foreign` looks at.
             **options: As `add_step`.
         """
-        rules: tuple[Any, ...] = ()
-        if isinstance(expectations, Expectation):
-            rules = (expectations,)
-        elif isinstance(expectations, Sequence):
-            rules = tuple(expectations)
-        if not rules or not all(isinstance(rule, Expectation) for rule in rules):
-            raise PipelineError(
-                f"check {label!r} needs expectations, such as expect('reason', pl.col('x') > 0)"
-            )
-        self.add_step(label, CheckStep(rules), files, **options)
+        try:
+            flat = tuple(flatten_rules(rules))
+        except TypeError as error:
+            raise PipelineError(f"check {label!r}: {error}") from None
+        if not flat:
+            raise PipelineError(f"check {label!r} needs rules, such as expect('reason', pl.col('x') > 0)")
+        _check_roles(label, flat, _as_specs(label, files))
+        self.add_step(label, CheckStep(flat), files, **options)
 
     def add_filter(
         self,
@@ -493,6 +491,25 @@ def _as_specs(step_id: str, files: object) -> tuple[AstroFileSpec, ...]:
             )
         specs.append(spec)
     return tuple(specs)
+
+
+def _check_roles(label: str, rules: Sequence[Any], specs: Sequence[AstroFileSpec]) -> None:
+    """Check that each file of a check is judged, or read-only and looked at by a rule."""
+    keys = [rule.valid for rule in rules if isinstance(rule, Expectation)]
+    looked_at = {key.file for key in keys if isinstance(key, ForeignKey)}
+    readonly = {spec.ingest_name for spec in specs if spec.readonly}
+    if missing := sorted(looked_at - readonly):
+        raise PipelineError(
+            f"check {label!r} has a rule that looks at file {missing[0]!r}: "
+            f"add AstroFileSpec({missing[0]!r}, readonly=True) to its files"
+        )
+    if idle := sorted(readonly - looked_at):
+        raise PipelineError(
+            f"check {label!r} cannot set rows of {idle[0]!r} aside, which is read-only, and no rule looks at "
+            "it: drop readonly=True, or the file"
+        )
+    if len(readonly) == len(specs):
+        raise PipelineError(f"check {label!r} has no file to check: all of them are read-only")
 
 
 def _as_refs(depends_on: StepRef | Sequence[StepRef] | None) -> Sequence[StepRef]:

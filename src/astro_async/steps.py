@@ -6,7 +6,7 @@ cost, so that the step is judged anew when its input changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import polars as pl
 
@@ -14,8 +14,8 @@ from astro_async._frames.removal import split_removed_lazy, split_twins
 from astro_async._store.staging import FileOutput, StagedFile
 from astro_async.context import StepContext
 from astro_async.exceptions import ConservationError, StepError
+from astro_async.expectation import Rules
 from astro_async.files import AstroFile, StepFiles
-from astro_async.rules import Expectation
 
 __all__ = ["CheckStep", "FilterFn", "FilterStep"]
 
@@ -24,15 +24,17 @@ FilterFn = Callable[[pl.DataFrame], pl.DataFrame]
 
 
 class CheckStep:
-    """Quarantines the rows of each file that break an expectation."""
+    """Quarantines the rows of each file that break a rule. Read-only files are there to be looked up in."""
 
-    def __init__(self, expectations: Sequence[Expectation]) -> None:
-        self.expectations = tuple(expectations)
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
 
     def __call__(self, ctx: StepContext, files: StepFiles) -> None:
         """Check each file; see `Pipeline.add_check`."""
         for file in _delivered(files):
-            good, bad_rows = ctx.quarantine.split_staged(file, file.scan(), self.expectations, is_input=True)
+            if file.spec.readonly:
+                continue
+            good, bad_rows = ctx.quarantine.split_staged(file, file.scan(), self.rules, is_input=True)
             _settle(file, good, set_aside=bad_rows)
             file.output.conserves_rows = True
 

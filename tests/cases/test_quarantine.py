@@ -75,7 +75,7 @@ def split_lazily(ctx: StepContext, file: AstroFile, rules: tuple[Expectation, ..
     file.save_in_place_lazy(ctx.quarantine.split(file, file.scan(), *rules))
 
 
-def checking(*rules: Expectation, how: str, **options: Any) -> Pipeline:
+def checking(*rules: Any, how: str, **options: Any) -> Pipeline:
     """Make a pipeline with a step `validate` that judges the rows, in one of the ways there are."""
     pipeline = make_pipeline()
     if how == "check":

@@ -18,6 +18,7 @@ from astro_async._core.events import (
     FileFlow,
     FileIngested,
     PartWritten,
+    RuleCount,
     RunCreated,
     RunFinished,
     RunIngested,
@@ -275,6 +276,33 @@ def test_show(width: int) -> None:
     assert night.record is not None
     screen = render_run(night.record, "/pipelines/orders/.working/k3x9a", hints=["astro run k3x9a"])
     compare("show", draw(screen, width), width)
+
+
+@WIDTHS
+def test_show_where_the_rows_went_and_what_rules_they_break(width: int) -> None:
+    night = Night("check-everything", "tidy", "shorten")
+    night.begin()
+    night.start("check-everything", "tidy", "shorten")
+    path = "ingested/orders.parquet"
+    rules = (
+        RuleCount("price is out of bounds", 1_940),
+        RuleCount("customer is not in customers", 0),
+        RuleCount(HOSTILE, 1_999_960, "warn"),
+    )
+    part = PartWritten("quarantine/check-everything/orders.part-00001.parquet", 1_940, 9)
+    version = VersionWritten("versions/orders/check-everything.1.parquet", 1_998_000, 12, 9)
+    checked = FileFlow(
+        "orders", path, 2_000_000, 1_998_000, 1_940, version, (part,), rows_discarded=60, rules=rules
+    )
+    night.settle("check-everything", StepStatus.QUARANTINED, "1,940 rows", checked)
+    tidied = FileFlow("orders", path, 1_998_000, 998_000, 0, None, rows_filtered=1_000_000)
+    night.settle("tidy", StepStatus.COMPLETE, None, tidied)
+    night.settle("shorten", StepStatus.COMPLETE, None, FileFlow("orders", path, 998_000, 998_012, 0, None))
+    night.finish(RunStatus.QUARANTINED)
+    assert night.record is not None
+    compare("show-flow", draw(render_run(night.record, "/p/.working/k3x9a"), width), width)
+    lines = [line.text for line in PlainLines(RunProgress(night.steps)).take(night.events)]
+    assert any("(warns: 1,999,960 of 2,000,000 rows: no [red]such" in line for line in lines)
 
 
 @WIDTHS

@@ -14,6 +14,7 @@ from astro_async._core.events import (
     FileIngested,
     PartWritten,
     RowsPatched,
+    RuleCount,
     RunCreated,
     RunFinished,
     RunIngested,
@@ -380,3 +381,26 @@ def test_the_manifest_keeps_the_checksum_of_an_ingested_file() -> None:
     checked = snapshot_record(record, journal_bytes=manifest.journal_bytes)
     assert restore_record(parse_manifest(dump_manifest(checked))) == record
     assert dump_manifest(checked).count(b'"tail_crc32":17') == 1
+
+
+# Later still, and optional as well.
+JUDGED = (
+    b'{"kind":"step_finished","seq":9,"time":"2026-01-02T03:04:05Z","run_id":"abc12","step_id":"check",'
+    b'"attempt":1,"status":"complete","duration_ms":1.5,"files":[{"name":"scores",'
+    b'"read":"ingested/scores.parquet","rows_in":3,"rows_out":3,"rows_quarantined":0,"published":null,'
+    b'"conserves_rows":true,"rules":[{"reason":"negative score","rows":0},'
+    b'{"reason":"say \\"why\\"","rows":2,"severity":"warn"}]}]}'
+)
+
+
+def test_the_counts_of_rules() -> None:
+    event = parse_event(JUDGED)
+    assert isinstance(event, StepFinished)
+    (flow,) = event.files
+    assert flow.rules == (RuleCount("negative score", 0), RuleCount('say "why"', 2, "warn"))
+    assert dump_event(event) == JUDGED
+    # In a manifest as in the journal; the older ones, without, are read above.
+    step = StepRecord("check", StepStatus.COMPLETE, files=(flow,))
+    record = msgspec.structs.replace(restore_record(parse_manifest(MANIFEST)), steps={"check": step})
+    manifest = snapshot_record(record, journal_bytes=1)
+    assert restore_record(parse_manifest(dump_manifest(manifest))) == record

@@ -34,7 +34,7 @@ def split_on_disk(frame: pl.DataFrame, rules: list[RowRule], folder: str) -> Row
     assert (written.good.rows, written.bad.rows) == (good.height, bad.height)
     assert (written.good.columns, written.bad.columns) == (good.width, bad.width)
     assert not os.path.exists(f"{bad_path}.raw")
-    return RowSplit(good=good, bad=bad, counts=written.counts)
+    return RowSplit(good=good, bad=bad, counts=written.counts, warnings=written.warnings)
 
 
 @pytest.fixture(params=["memory", "disk"])

@@ -24,6 +24,7 @@ __all__ = [
     "FileIngested",
     "PartWritten",
     "RowsPatched",
+    "RuleCount",
     "RunCreated",
     "RunFinished",
     "RunIngested",
@@ -99,6 +100,20 @@ class SavedFile(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     tail_crc32: int | None = None
 
 
+class RuleCount(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """How many rows of a file break one rule.
+
+    Attributes:
+        reason: The rule's own words.
+        rows: The rows; a row that breaks two rules counts for both.
+        severity: `quarantine`, or `warn` for a rule that leaves them where they are.
+    """
+
+    reason: str
+    rows: int
+    severity: str = "quarantine"
+
+
 class FileFlow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What one attempt of a step did with one file.
 
@@ -118,6 +133,7 @@ class FileFlow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         saved: Names given with `save_to`.
         reasons: For each reason (a rule, or the words of the author) the number of rows it applies to.
         conserves_rows: The step is a check: each row that came in went out, or is quarantined or discarded.
+        rules: The rules by which the rows were judged, those that no row breaks too.
     """
 
     name: str
@@ -133,6 +149,7 @@ class FileFlow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     saved: tuple[SavedFile, ...] = ()
     reasons: dict[str, int] = {}
     conserves_rows: bool = False
+    rules: tuple[RuleCount, ...] = ()
 
 
 class StatRecorded(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

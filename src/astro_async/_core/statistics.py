@@ -13,6 +13,7 @@ import msgspec
 
 from astro_async._core.events import (
     AnyEvent,
+    FileFlow,
     FileIngested,
     RunFinished,
     RunIngested,
@@ -109,6 +110,18 @@ def _of_step(event: StepFinished) -> list[Statistic]:
         rows_kept = sum(flow.rows_out or 0 for flow in filtered)
         found.append(Statistic("step", step, "rows_filtered", rows_filtered, time))
         found.append(Statistic("step", step, "rows_kept", rows_kept, time))
+    for action, rows in _count_rules(flows).items():
+        found.append(Statistic("step", step, action, rows, time))
     for stat in event.stats:
         found.append(Statistic(stat.scope, stat.subject, stat.action, stat.value, time))
     return found
+
+
+def _count_rules(flows: tuple[FileFlow, ...]) -> dict[str, int]:
+    """Return how many rows break each rule, over all files of a step."""
+    rows: dict[str, int] = {}
+    for flow in flows:
+        for rule in flow.rules:
+            action = f"{'rows_warned' if rule.severity == 'warn' else 'rows_failing'}: {rule.reason}"
+            rows[action] = rows.get(action, 0) + rule.rows
+    return rows

@@ -25,6 +25,7 @@ __all__ = [
     "derive_differences",
     "derive_files",
     "derive_record_findings",
+    "unexplained_rows",
 ]
 
 _PUBLISHED: Final = frozenset({StepStatus.COMPLETE, StepStatus.QUARANTINED})
@@ -229,8 +230,8 @@ def _contradictions(record: StepRecord, flow: FileFlow, rows: dict[str, int]) ->
         yield f"{flow.rows_quarantined:,} rows are quarantined, but its parts have {in_parts:,}"
     if flow.published is not None and flow.published.rows != flow.rows_out:
         yield f"{flow.rows_out or 0:,} rows went out, but {flow.published.path} has {flow.published.rows:,}"
-    if _is_conserving(flow) and record.status in _PUBLISHED:
-        rest = _unexplained(flow)
+    if _is_conserving(flow):
+        rest = unexplained_rows(record, flow)
         if rest:
             removed = f", {flow.rows_filtered:,} removed" if flow.rows_filtered is not None else ""
             yield (
@@ -250,12 +251,11 @@ def derive_differences(run: RunRecord) -> list[RowDifference]:
             flow.rows_out,
             flow.rows_quarantined,
             flow.rows_discarded,
-            _unexplained(flow),
+            unexplained_rows(record, flow),
         )
         for step_id, record in run.steps.items()
-        if record.status in _PUBLISHED
         for flow in record.files
-        if flow.rows_out is not None and not _is_conserving(flow) and _unexplained(flow)
+        if flow.rows_out is not None and not _is_conserving(flow) and unexplained_rows(record, flow)
     ]
 
 
@@ -263,6 +263,12 @@ def _is_conserving(flow: FileFlow) -> bool:
     return flow.conserves_rows or flow.rows_filtered is not None
 
 
-def _unexplained(flow: FileFlow) -> int:
+def unexplained_rows(record: StepRecord, flow: FileFlow) -> int:
+    """Return the rows that went in and are nowhere else; negative where rows were added.
+
+    0 where nothing was published: the step only read the file, or failed.
+    """
+    if flow.rows_out is None or record.status not in _PUBLISHED:
+        return 0
     accounted = flow.rows_quarantined + flow.rows_discarded + (flow.rows_filtered or 0)
-    return flow.rows_in - (flow.rows_out or 0) - accounted
+    return flow.rows_in - flow.rows_out - accounted

@@ -324,7 +324,7 @@ def settle_attempt(attempt: Attempt, started: float) -> Outcome:
         for output in outputs:
             if not output.readonly and output.version is None:
                 output.version = output.patched
-        excess = _over_limit(attempt) if outputs else None
+        excess = (_over_limit(attempt) or _over_rule_limit(attempt)) if outputs else None
         if excess is not None:
             # Its parts are kept to read; nothing else of it is.
             for output in outputs:
@@ -426,6 +426,23 @@ def _over_limit(attempt: Attempt) -> str | None:
                 return (
                     f"{output.rows_quarantined:,} of {output.rows_in:,} rows of {output.name!r} quarantined, "
                     f"more than max_quarantined_fraction={fraction:g}{_kept(attempt)}"
+                )
+    return None
+
+
+def _over_rule_limit(attempt: Attempt) -> str | None:
+    rows: dict[str, int] = {}
+    for output in attempt.outputs:
+        for (reason, _), tally in output.rules.items():
+            if tally.max_rows is not None:
+                rows[reason] = rows.get(reason, 0) + tally.rows
+                if rows[reason] > tally.max_rows:
+                    limit = f"more than max_rows={tally.max_rows:,}"
+                    return f"{rows[reason]:,} rows break the rule {reason!r}, {limit}{_kept(attempt)}"
+            if tally.max_fraction is not None and tally.rows > tally.max_fraction * output.rows_in:
+                return (
+                    f"{tally.rows:,} of {output.rows_in:,} rows of {output.name!r} break the rule "
+                    f"{reason!r}, more than max_fraction={tally.max_fraction:g}{_kept(attempt)}"
                 )
     return None
 

@@ -7,6 +7,7 @@ lock, and changes nothing of the run.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 
 import polars as pl
 
@@ -20,8 +21,8 @@ from astro_async._frames.parquet import load_frame, scan_frame, write_frame
 from astro_async._frames.split import split_lazy
 from astro_async._store.layout import run_directory
 from astro_async.exceptions import AstroError
+from astro_async.expectation import compile_rule_set, flatten_rules
 from astro_async.pipeline import Pipeline, StepDefinition
-from astro_async.rules import compile_expectation
 from astro_async.steps import CheckStep
 
 __all__ = ["forecast_checks"]
@@ -44,7 +45,7 @@ def forecast_checks(
         flows = [] if parked is None else [flow for flow in parked.files if flow.parts]
         if isinstance(step.fn, CheckStep) and parked is not None and flows:
             found[step.step_id] = [
-                _forecast(step, pipeline_dir, record, parked, flow, remade.get(flow.name)) for flow in flows
+                _forecast(step, pipeline_dir, record, parked, flow, remade) for flow in flows
             ]
         remade.update(dict.fromkeys(step.writes, step.step_id))
     return found
@@ -56,13 +57,15 @@ def _forecast(
     record: RunRecord,
     parked: StepRecord,
     flow: FileFlow,
-    made_by: str | None,
+    remade: Mapping[str, str],
 ) -> Forecast:
-    if made_by is not None:
-        problem = f"{made_by} makes {flow.name} anew before"
-        return Forecast(flow.name, flow.rows_quarantined, problem=problem)
+    # A rule may look rows up in the other files, too.
+    for name in (flow.name, *(name for name in step.file_names if name not in step.writes)):
+        if name in remade:
+            problem = f"{remade[name]} makes {name} anew before"
+            return Forecast(flow.name, flow.rows_quarantined, problem=problem)
     assert isinstance(step.fn, CheckStep)
-    rules = [compile_expectation(each) for each in step.fn.expectations]
+    reads = parked.read_versions()
     directory = run_directory(pipeline_dir, record.run_id)
     groups = group_patches(record).get((step.step_id, flow.name), [])
     patches = [[f"{directory}/{patch.path}" for patch in group] for group in groups]
@@ -71,7 +74,13 @@ def _forecast(
         with tempfile.TemporaryDirectory(prefix="astro-forecast-") as folder:
             given, good, bad = (f"{folder}/{name}.parquet" for name in ("given", "good", "bad"))
             write_frame(scan_amended(f"{directory}/{flow.read}", patches), given)
-            split = split_lazy(scan_frame(given).drop(ROW_COLUMN), rules, good_path=good, bad_path=bad)
+            frame = scan_frame(given).drop(ROW_COLUMN)
+            rules = compile_rule_set(
+                list(flatten_rules(step.fn.rules)),
+                frame,
+                lambda name: scan_frame(f"{directory}/{reads[name]}"),
+            )
+            split = split_lazy(frame, rules, good_path=good, bad_path=bad)
             places = load_frame(given, [ROW_COLUMN])[ROW_COLUMN]
             after = (
                 places.gather(load_frame(bad, [ROW_COLUMN])[ROW_COLUMN]) if split.bad.rows else places.head(0)

@@ -14,7 +14,7 @@ from astro_async._frames.column_match import compare_columns, refuse_differences
 from astro_async._frames.columns import refuse_reserved
 from astro_async._frames.convert import SourceReading, convert_source
 from astro_async._frames.parquet import WrittenFrame, iter_frame, load_frame, remove_files, write_frame
-from astro_async._frames.schemas import SchemaColumns
+from astro_async._frames.schema_columns import SchemaColumns
 from astro_async._frames.source_content import SourceFacts, hash_source
 from astro_async.exceptions import IngestError, StepError
 from astro_async.ingest_spec import IngestFileSpec

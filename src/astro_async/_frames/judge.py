@@ -28,6 +28,7 @@ class CompiledRule:
     column: str
     nan_columns: tuple[str, ...]
     read_columns: tuple[str, ...]
+    when_column: str | None = None
 
     @property
     def blanked_columns(self) -> tuple[str, ...]:
@@ -36,6 +37,11 @@ class CompiledRule:
 
     def is_good(self) -> pl.Expr:
         """Turn the verdict of the expression, in `column`, into true or false: never null."""
+        if self.when_column is None:
+            return self._is_good_itself()
+        return ~pl.col(self.when_column).fill_null(False) | self._is_good_itself()
+
+    def _is_good_itself(self) -> pl.Expr:
         verdict = pl.col(self.column)
         if not self.nan_columns:
             return verdict.fill_null(self.rule.null_is_good)
@@ -63,7 +69,10 @@ def compile_rules(rules: Sequence[RowRule], schema: pl.Schema) -> list[CompiledR
                 rule=rule,
                 column=f"{RESERVED_PREFIX}good_{number}",
                 nan_columns=tuple(floats_judged_for_nan(rule, schema)),
-                read_columns=tuple(columns_read(rule.valid, schema)),
+                read_columns=(
+                    tuple(columns_read(rule.valid, schema)) if isinstance(rule.valid, pl.Expr) else ()
+                ),
+                when_column=None if rule.when is None else f"{RESERVED_PREFIX}when_{number}",
             )
         )
     return compiled
@@ -80,11 +89,11 @@ def evaluate_verdicts(frame: pl.DataFrame, rules: Sequence[CompiledRule]) -> pl.
         prepared = frame.with_columns(pl.col(name).fill_nan(None) for name in blanked)
         # A Python function is evaluated by itself: Polars would spread one value over all rows in silence
         # beside other columns, and only a lone function is sure to be the one that raised.
-        python = [rule for rule in group if calls_python(rule.rule.valid)]
-        batches = [[rule] for rule in python] + [[rule for rule in group if rule not in python]]
+        python = [each for each in group if calls_python(each.expr)]
+        batches = [[each] for each in python] + [[each for each in group if each not in python]]
         for batch in filter(None, batches):
             verdicts += _evaluate_batch(prepared, batch, alone=batch[0] in python)
-    judged = frame.hstack(verdicts)
+    judged = frame.hstack([*verdicts, *_made_elsewhere(rules)])
     return judged.select(rule.is_good().alias(rule.column) for rule in rules)
 
 
@@ -97,14 +106,29 @@ def add_verdicts(plan: pl.LazyFrame, rules: Sequence[CompiledRule]) -> pl.LazyFr
     source = plan.collect_schema().names()
     for blanked, group in _group_by_blanked(rules):
         if not blanked:
-            plan = plan.with_columns(rule.rule.valid.alias(rule.column) for rule in group)
+            plan = plan.with_columns(each.expr.alias(each.column) for each in group)
             continue
         kept = {f"{RESERVED_PREFIX}kept_{number}": name for number, name in enumerate(blanked)}
         plan = plan.with_columns(pl.col(name).alias(copy) for copy, name in kept.items())
         plan = plan.with_columns(pl.col(name).fill_nan(None) for name in blanked)
-        plan = plan.with_columns(_hide_ours(rule.rule.valid, source).alias(rule.column) for rule in group)
+        plan = plan.with_columns(_hide_ours(each.expr, source).alias(each.column) for each in group)
         plan = plan.with_columns(pl.col(copy).alias(name) for copy, name in kept.items()).drop(kept)
+    if made := _made_elsewhere(rules):
+        plan = pl.concat([plan, pl.LazyFrame(made)], how="horizontal")
     return plan.with_columns(rule.is_good().alias(rule.column) for rule in rules)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Judgement:
+    """One expression to evaluate: what a rule says of good rows, or which rows it is about."""
+
+    rule: RowRule
+    expr: pl.Expr
+    column: str
+
+
+def _made_elsewhere(rules: Sequence[CompiledRule]) -> list[pl.Series]:
+    return [rule.rule.valid.alias(rule.column) for rule in rules if isinstance(rule.rule.valid, pl.Series)]
 
 
 def _hide_ours(valid: pl.Expr, source: list[str]) -> pl.Expr:
@@ -131,8 +155,8 @@ def blame_rules(error: Exception, rules: Sequence[RowRule]) -> RuleError:
         # Polars names the failing expression at the end of its message, when it knows it.
         parts = str(error).rpartition("following expression:")
         named = parts[2].strip() if parts[1] else ""
-        by_text = [rule for rule in suspects if named and named in str(rule.valid)]
-        by_kind = [rule for rule in suspects if calls_python(rule.valid)]
+        by_text = [rule for rule in suspects if named and any(named in str(part) for part in _parts(rule))]
+        by_kind = [rule for rule in suspects if any(map(calls_python, _parts(rule)))]
         suspects = by_text or (by_kind if not isinstance(error, PolarsError) else []) or suspects
     names = " or ".join(repr(rule.reason) for rule in suspects)
     # Polars quotes cells in what it says of failed casts, as an author's function may; shapes are harmless.
@@ -141,26 +165,35 @@ def blame_rules(error: Exception, rules: Sequence[RowRule]) -> RuleError:
     return RuleError(f"the rule {names} raised {type(error).__name__}{detail}")
 
 
+def _parts(rule: RowRule) -> list[pl.Expr]:
+    return [part for part in (rule.valid, rule.when) if isinstance(part, pl.Expr)]
+
+
 def _group_by_blanked(
     rules: Sequence[CompiledRule],
-) -> Iterator[tuple[tuple[str, ...], list[CompiledRule]]]:
+) -> Iterator[tuple[tuple[str, ...], list[_Judgement]]]:
     # Those that see the frame as it is come first, while no column of ours stands beside it.
-    groups: dict[tuple[str, ...], list[CompiledRule]] = {(): []}
-    for rule in rules:
-        groups.setdefault(rule.blanked_columns, []).append(rule)
+    groups: dict[tuple[str, ...], list[_Judgement]] = {(): []}
+    for compiled in rules:
+        rule = compiled.rule
+        if rule.when is not None and compiled.when_column is not None:
+            groups[()].append(_Judgement(rule, rule.when, compiled.when_column))
+        if isinstance(rule.valid, pl.Expr):
+            judgement = _Judgement(rule, rule.valid, compiled.column)
+            groups.setdefault(compiled.blanked_columns, []).append(judgement)
     yield from ((blanked, group) for blanked, group in groups.items() if group)
 
 
-def _evaluate_batch(frame: pl.DataFrame, batch: list[CompiledRule], *, alone: bool) -> list[pl.Series]:
+def _evaluate_batch(frame: pl.DataFrame, batch: list[_Judgement], *, alone: bool) -> list[pl.Series]:
     row = [] if alone else [pl.int_range(pl.len(), dtype=pl.UInt32).alias(f"{RESERVED_PREFIX}height")]
     try:
         # The row numbers give the select the height of the frame, whatever the rules are.
-        found = frame.select(*(rule.rule.valid.alias(rule.column) for rule in batch), *row)
+        found = frame.select(*(each.expr.alias(each.column) for each in batch), *row)
     except Exception as error:
-        raise blame_rules(error, [rule.rule for rule in batch]) from error
-    for rule in batch:
-        _check_verdict(found.get_column(rule.column), frame.height, rule.rule)
-    return [found.get_column(rule.column) for rule in batch]
+        raise blame_rules(error, [each.rule for each in batch]) from error
+    for each in batch:
+        _check_verdict(found.get_column(each.column), frame.height, each.rule)
+    return [found.get_column(each.column) for each in batch]
 
 
 def _check_verdict(verdict: pl.Series, height: int, rule: RowRule) -> None:

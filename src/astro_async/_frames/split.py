@@ -40,11 +40,13 @@ class RowSplit:
         bad: The bad rows, with `_astro_quarantine_reason` (String) and `_astro_row` (UInt32: the position
             in the frame, from 0) behind the columns of the frame.
         counts: For each reason, how many rows it applies to; a row with two reasons counts for both.
+        warnings: The same for rules that only warn. Their rows are good, unless another rule is broken.
     """
 
     good: pl.DataFrame
     bad: pl.DataFrame
     counts: dict[str, int]
+    warnings: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class LazySplit:
     good: WrittenFrame
     bad: WrittenFrame
     counts: dict[str, int]
+    warnings: dict[str, int]
 
 
 def split_rows(frame: pl.DataFrame, rules: Sequence[RowRule]) -> RowSplit:
@@ -68,15 +71,22 @@ def split_rows(frame: pl.DataFrame, rules: Sequence[RowRule]) -> RowSplit:
     """
     refuse_reserved(frame.columns)
     compiled = compile_rules(rules, frame.schema)
-    verdicts = evaluate_verdicts(frame, compiled)
+    judged = evaluate_verdicts(frame, compiled)
+    parking, warning = _by_severity(compiled)
+    verdicts = judged.select(rule.column for rule in parking)
     is_good = _all_true(verdicts, frame.height)
     # The positions come before the filter: taken after it they would start at 0 again.
     rows = pl.int_range(frame.height, dtype=pl.UInt32, eager=True).alias(ROW_COLUMN)
-    bad_verdicts = verdicts.filter(~is_good) if rules else verdicts
-    bad = frame.filter(~is_good).with_columns(_join_reasons(bad_verdicts, compiled), rows.filter(~is_good))
+    bad_verdicts = verdicts.filter(~is_good) if parking else verdicts
+    bad = frame.filter(~is_good).with_columns(_join_reasons(bad_verdicts, parking), rows.filter(~is_good))
     good = frame.filter(is_good)
     _assert_conserved(frame.height, good.height, bad.height)
-    return RowSplit(good=good, bad=bad, counts=_count_reasons(bad_verdicts, compiled))
+    return RowSplit(
+        good=good,
+        bad=bad,
+        counts=_count_by_reason(parking, _count_broken(bad_verdicts, parking)),
+        warnings=_count_by_reason(warning, _count_broken(judged, warning)),
+    )
 
 
 def split_lazy(frame: pl.LazyFrame, rules: Sequence[RowRule], *, good_path: str, bad_path: str) -> LazySplit:
@@ -99,33 +109,48 @@ def split_lazy(frame: pl.LazyFrame, rules: Sequence[RowRule], *, good_path: str,
     refuse_reserved(schema.names())
     compiled = compile_rules(rules, schema)
     raw_path = f"{bad_path}.raw"
-    tally = _Tally([rule.column for rule in compiled])
+    parking, warning = _by_severity(compiled)
+    tally = _Tally([rule.column for rule in parking], warning)
     judged = _add_verdicts_and_rows(frame, compiled).select(*schema.names(), tally.expression().alias(_KEY))
     try:
         sides = _write_sides(judged, rules, good_path, raw_path)
         verdicts = tally.bad_verdicts()
         _assert_conserved(tally.rows_seen, sides.true.rows, sides.false.rows)
         _assert_conserved(tally.rows_seen, sides.true.rows, verdicts.height)
-        bad = _write_bad(raw_path, bad_path, verdicts, compiled, len(schema) + 2)
+        bad = _write_bad(raw_path, bad_path, verdicts, parking, len(schema) + 2)
     except BaseException:
         remove_files(good_path)
         raise
     finally:
         remove_files(raw_path)
-    return LazySplit(good=sides.true, bad=bad, counts=_count_reasons(verdicts, compiled))
+    return LazySplit(
+        good=sides.true,
+        bad=bad,
+        counts=_count_by_reason(parking, _count_broken(verdicts, parking)),
+        warnings=_count_by_reason(warning, tally.warned()),
+    )
 
 
 def _add_verdicts_and_rows(frame: pl.LazyFrame, rules: Sequence[CompiledRule]) -> pl.LazyFrame:
-    if any(selects_columns(rule.rule.valid) for rule in rules):
+    expressions = [part for rule in rules for part in (rule.rule.valid, rule.rule.when)]
+    if any(selects_columns(part) for part in expressions if isinstance(part, pl.Expr)):
         # `pl.all()` in a rule must not see the row numbers.
         return add_verdicts(frame, rules).with_row_index(ROW_COLUMN)
     # Right at the scan, numbering the rows costs nothing; later it holds the batches up (1.4 times the time).
     return add_verdicts(frame.with_row_index(ROW_COLUMN), rules)
 
 
+def _by_severity(rules: Sequence[CompiledRule]) -> tuple[list[CompiledRule], list[CompiledRule]]:
+    """Return the rules that set rows aside, and those that only warn."""
+    return (
+        [rule for rule in rules if not rule.rule.only_warns],
+        [rule for rule in rules if rule.rule.only_warns],
+    )
+
+
 @dataclass(slots=True, eq=False)
 class _Tally:
-    """Notes the verdicts of bad rows while they stream past.
+    """Notes the verdicts of bad rows while they stream past, and counts what is only warned of.
 
     The sink writes the same columns to both sides, and the good side must not get ours. So positions and
     verdicts leave the plan here, through the one function that also makes the key; it is evaluated once for
@@ -133,12 +158,15 @@ class _Tally:
     """
 
     columns: list[str]
+    warning: list[CompiledRule]
     rows_seen: int = 0
     batches: list[pl.DataFrame] = field(default_factory=list)
+    counts: list[list[int]] = field(default_factory=list)
     seen: list[int] = field(default_factory=list)
 
     def expression(self) -> pl.Expr:
-        return pl.struct(ROW_COLUMN, *self.columns).map_batches(
+        warned = [rule.column for rule in self.warning]
+        return pl.struct(ROW_COLUMN, *self.columns, *warned).map_batches(
             self._note, return_dtype=pl.Boolean(), is_elementwise=True
         )
 
@@ -146,9 +174,15 @@ class _Tally:
         verdicts = batch.struct.unnest()
         is_good = _all_true(verdicts.select(self.columns), len(batch))
         self.seen.append(len(batch))
+        if self.warning:
+            self.counts.append(_count_broken(verdicts, self.warning))
         if not is_good.all():
-            self.batches.append(verdicts.filter(~is_good))
+            self.batches.append(verdicts.select(ROW_COLUMN, *self.columns).filter(~is_good))
         return is_good
+
+    def warned(self) -> list[int]:
+        """Return, for each rule that only warns, how many rows break it."""
+        return [sum(batch) for batch in zip(*self.counts, strict=True)] or [0] * len(self.warning)
 
     def bad_verdicts(self) -> pl.DataFrame:
         """Return the positions and verdicts of the bad rows, in input order."""
@@ -195,11 +229,14 @@ def _join_reasons(verdicts: pl.DataFrame, rules: Sequence[CompiledRule]) -> pl.S
     return verdicts.select(joined.alias(REASON_COLUMN)).to_series()
 
 
-def _count_reasons(bad_verdicts: pl.DataFrame, rules: Sequence[CompiledRule]) -> dict[str, int]:
+def _count_broken(verdicts: pl.DataFrame, rules: Sequence[CompiledRule]) -> list[int]:
+    return [int((~verdicts.get_column(rule.column)).sum()) for rule in rules]
+
+
+def _count_by_reason(rules: Sequence[CompiledRule], broken: Sequence[int]) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for rule in rules:
-        broken = int((~bad_verdicts.get_column(rule.column)).sum())
-        counts[rule.rule.reason] = counts.get(rule.rule.reason, 0) + broken
+    for rule, rows in zip(rules, broken, strict=True):
+        counts[rule.rule.reason] = counts.get(rule.rule.reason, 0) + rows
     return counts
 
 

@@ -25,19 +25,25 @@ __all__ = ["RowRule", "check_row_wise", "describe_missing", "floats_judged_for_n
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowRule:
-    """A reason, and the expression that is true for rows to which the reason does not apply.
+    """A reason, and what is true for rows to which the reason does not apply.
 
     Attributes:
         reason: The author's words for a row that breaks the rule.
-        valid: True for a good row.
+        valid: True for a good row: an expression, or the verdicts of all rows, made elsewhere.
         null_is_good: Whether a row is good when `valid` is null for it.
         nan_is_good: Whether NaN in a floating column that `valid` reads passes; otherwise such a row is bad.
+        nan_is_value: NaN is a value like any other: only `valid` decides about it.
+        when: True for rows that the rule is about; None means all. A null is not true.
+        only_warns: Rows that break the rule are counted, and stay good.
     """
 
     reason: str
-    valid: pl.Expr
+    valid: pl.Expr | pl.Series
     null_is_good: bool = False
     nan_is_good: bool = False
+    nan_is_value: bool = False
+    when: pl.Expr | None = None
+    only_warns: bool = False
 
 
 def check_row_wise(rule: RowRule, schema: pl.Schema) -> None:
@@ -51,12 +57,19 @@ def check_row_wise(rule: RowRule, schema: pl.Schema) -> None:
         RuleError: The rule names a missing column, is not Boolean, gives more than one column, aggregates
             over the frame, or changes its height.
     """
+    if isinstance(rule.valid, pl.Expr):
+        _check_expression(f"the rule {rule.reason!r}", rule.valid, schema)
+    if rule.when is not None:
+        _check_expression(f"`when` of the rule {rule.reason!r}", rule.when, schema)
+
+
+def _check_expression(what: str, expr: pl.Expr, schema: pl.Schema) -> None:
     # Polars names the element of a list "" among the roots; a column of that name is checked below.
-    missing = [name for name in rule.valid.meta.root_names() if name and name not in schema]
+    missing = [name for name in expr.meta.root_names() if name and name not in schema]
     if missing:
-        raise RuleError(f"the rule {rule.reason!r} {describe_missing(missing, schema)}")
-    _check_shape(rule)
-    _check_dtype(rule, schema)
+        raise RuleError(f"{what} {describe_missing(missing, schema)}")
+    _check_shape(what, expr)
+    _check_dtype(what, expr, schema)
 
 
 def describe_missing(missing: list[str], schema: pl.Schema) -> str:
@@ -71,6 +84,8 @@ def floats_judged_for_nan(rule: RowRule, schema: pl.Schema) -> list[str]:
 
     These are the floating columns that the expression reads, without those about whose NaN it asks itself.
     """
+    if rule.nan_is_value or not isinstance(rule.valid, pl.Expr):
+        return []
     asked = columns_tested_for_nan(rule.valid, schema)
     read = columns_read(rule.valid, schema)
     return [name for name in read if schema[name].is_float() and name not in asked]
@@ -81,36 +96,32 @@ def _near_misses(name: str, known: list[str]) -> list[str]:
     return same or difflib.get_close_matches(name, known, n=2)
 
 
-def _check_shape(rule: RowRule) -> None:
-    if aggregate := find_aggregate(rule.valid):
+def _check_shape(what: str, expr: pl.Expr) -> None:
+    if aggregate := find_aggregate(expr):
         raise RuleError(
-            f"the rule {rule.reason!r} aggregates over the whole frame in `{aggregate}`, so one value would "
+            f"{what} aggregates over the whole frame in `{aggregate}`, so one value would "
             f"judge every row. Put `.over(…)` behind the aggregate, or compare with a constant."
         )
-    if change := find_height_change(rule.valid):
+    if change := find_height_change(expr):
         raise RuleError(
-            f"the rule {rule.reason!r} changes the height of the frame in `{change}`; "
-            f"a rule gives one verdict for each row"
+            f"{what} changes the height of the frame in `{change}`; a rule gives one verdict for each row"
         )
 
 
-def _check_dtype(rule: RowRule, schema: pl.Schema) -> None:
+def _check_dtype(what: str, expr: pl.Expr, schema: pl.Schema) -> None:
     try:
-        verdict = pl.LazyFrame(schema=schema).select(rule.valid).collect_schema()
+        verdict = pl.LazyFrame(schema=schema).select(expr).collect_schema()
     except ColumnNotFoundError as error:
-        raise RuleError(f"the rule {rule.reason!r} names a column that is not there: {error}") from error
+        raise RuleError(f"{what} names a column that is not there: {error}") from error
     except Exception as error:
         # Polars raises its own errors here, and also whatever a Python function raises while it is
         # asked for its dtype. Either way the rule is broken.
-        raise RuleError(f"the rule {rule.reason!r} does not fit the columns: {error}") from error
+        raise RuleError(f"{what} does not fit the columns: {error}") from error
     if len(verdict) != 1:
         raise RuleError(
-            f"the rule {rule.reason!r} gives {len(verdict)} columns ({', '.join(map(repr, verdict))}); "
+            f"{what} gives {len(verdict)} columns ({', '.join(map(repr, verdict))}); "
             f"join them with pl.all_horizontal(…) or pl.any_horizontal(…)"
         )
     dtype = verdict.dtypes()[0]
     if not isinstance(dtype, pl.Boolean | pl.Unknown):
-        raise RuleError(
-            f"the rule {rule.reason!r} is {dtype}, not Boolean; "
-            f'write a comparison such as pl.col("score") >= 0'
-        )
+        raise RuleError(f'{what} is {dtype}, not Boolean; write a comparison such as pl.col("score") >= 0')

@@ -148,5 +148,7 @@ def refuse_if_locked(path: str, holder_path: str, *, what: str) -> None:
 
 def _locked(holder_path: str, what: str) -> RunLockedError:
     holder = _wait_for_holder(holder_path)
-    who = "another process" if holder is None else _describe(holder)
+    who = "another process"
+    if holder is not None:
+        who = f"process {holder.pid} on {holder.host} since {holder.since}"
     return RunLockedError(f"{what} is locked by {who}: wait for it to end, or stop it")

@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from astro_async._core.events import FileFlow, PartWritten, SavedFile, VersionWritten
+from astro_async._core.events import FileFlow, PartWritten, RuleCount, SavedFile, VersionWritten
 from astro_async._core.lineage import active_versions
 from astro_async._core.names import fold_case
 from astro_async._core.records import RunRecord
@@ -235,6 +235,9 @@ def _flow(
         saved=saved,
         reasons=output.reasons,
         conserves_rows=output.conserves_rows,
+        rules=tuple(
+            [RuleCount(reason, tally.rows, severity) for (reason, severity), tally in output.rules.items()]
+        ),
     )
 
 

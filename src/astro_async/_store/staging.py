@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from astro_async._store.atomic import Disk, refuse_symlinks
 from astro_async._store.layout import staging_directory
 
-__all__ = ["FileOutput", "StagedFile", "StagedPart", "Staging"]
+__all__ = ["FileOutput", "RuleTally", "StagedFile", "StagedPart", "Staging"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,21 @@ class StagedPart:
 
 
 @dataclass(slots=True)
+class RuleTally:
+    """What became of one rule.
+
+    Attributes:
+        rows: Rows that break it.
+        max_rows: Strictly more and the step is `failed`; None for no limit.
+        max_fraction: The same as a share of the rows of the file.
+    """
+
+    rows: int = 0
+    max_rows: int | None = None
+    max_fraction: float | None = None
+
+
+@dataclass(slots=True)
 class FileOutput:
     """What a step did with one file.
 
@@ -59,6 +74,7 @@ class FileOutput:
         filtered: Rows removed by a filter, if there are any.
         rows_filtered: Their number; None if the step is no filter.
         reasons: For each reason, how many rows it applies to.
+        rules: The rules by which rows were judged, by reason and severity.
     """
 
     name: str
@@ -75,6 +91,7 @@ class FileOutput:
     filtered: StagedFile | None = None
     rows_filtered: int | None = None
     reasons: dict[str, int] = field(default_factory=dict)
+    rules: dict[tuple[str, str], RuleTally] = field(default_factory=dict)
 
     @property
     def rows_quarantined(self) -> int:
@@ -90,7 +107,7 @@ class FileOutput:
     def is_idle(self) -> bool:
         """Whether the step did nothing with the file that is to be recorded."""
         is_silent = not self.keeps_version and self.rows_filtered is None and self.patched is None
-        return is_silent and self.is_empty
+        return is_silent and not self.rules and self.is_empty
 
     @property
     def is_empty(self) -> bool:

@@ -15,7 +15,7 @@ from astro_async._core.manifest import snapshot_record
 from astro_async._core.names import RunId
 from astro_async._core.records import RunRecord, StepRecord
 from astro_async._core.selection import RunSummary
-from astro_async._core.verification import Finding, Verification
+from astro_async._core.verification import Finding, Verification, unexplained_rows
 from astro_async._frames.columns import REASON_COLUMN
 from astro_async.cli.render_quarantine import QuarantinedRows
 
@@ -66,6 +66,12 @@ def run_document(record: RunRecord, directory: str) -> dict[str, Any]:
     manifest = msgspec.to_builtins(snapshot_record(record, journal_bytes=0))
     for name in _INTERNAL:
         del manifest[name]
+    for step, state in zip(record.steps.values(), manifest["step_states"], strict=True):
+        for flow, document in zip(step.files, state["files"], strict=True):
+            # The manifest leaves out what is 0; whoever adds up wants it said.
+            document["rows_discarded"] = flow.rows_discarded
+            document["rows_filtered"] = flow.rows_filtered
+            document["rows_unexplained"] = unexplained_rows(step, flow)
     return {**manifest, "schema_version": SCHEMA_VERSION, "run_directory": directory}
 
 
@@ -110,6 +116,7 @@ def quarantine_document(record: RunRecord, flows: Sequence[tuple[StepRecord, Fil
                 "rows": flow.rows_quarantined,
                 "rows_in": flow.rows_in,
                 "reasons": flow.reasons,
+                "rules": msgspec.to_builtins(flow.rules),
                 "parts": [part.path for part in flow.parts],
             }
             for step, flow in flows

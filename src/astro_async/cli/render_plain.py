@@ -94,7 +94,8 @@ def _step_line(progress: RunProgress, event: Event) -> Line | None:
     match event:
         case StepFinished():
             taken = describe_duration(event.duration_ms / 1000)
-            text = f"{place} {event.status.value:<11} {step_id} {taken} {describe_outcome(event)}"
+            told = f"{describe_outcome(event)} {_describe_warnings(event)}".strip()
+            text = f"{place} {event.status.value:<11} {step_id} {taken} {told}"
             return Line(text.rstrip(), event.status.value)
         case StepSkipped():
             return Line(f"{place} skipped     {step_id}", "skipped")
@@ -119,6 +120,17 @@ def describe_outcome(event: StepFinished) -> str:
         shares = [_describe_share(flow, flow.rows_filtered or 0, event.files) for flow in removed]
         return f"{', '.join(shares)} removed"
     return ""
+
+
+def _describe_warnings(event: StepFinished) -> str:
+    """Return, for each rule that only warns and that rows break, how many rows do."""
+    shares = [
+        f"{_describe_share(flow, rule.rows, event.files)}: {shorten(safe(rule.reason), _DETAIL_WIDTH)}"
+        for flow in event.files
+        for rule in flow.rules
+        if rule.severity == "warn" and rule.rows
+    ]
+    return f"(warns: {'; '.join(shares)})" if shares else ""
 
 
 def _describe_share(flow: FileFlow, rows: int, flows: Sequence[FileFlow]) -> str:
@@ -204,9 +216,12 @@ def _attention_lines(record: RunRecord, pipeline_dir: str) -> Iterator[Line]:
     looked_at = {step.step_id for step in quarantined}
     for step in quarantined[:_MOST_FAILURES]:
         yield Line(f"  {step.status.value} {safe(step.step_id)}: {_describe_detail(step)}", step.status.value)
-        for flow in step.files:
-            for reason, rows in list(flow.reasons.items())[:5] if flow.parts else ():
-                yield Line(f"    {describe_count(rows, 'row')}: {shorten(safe(reason), _DETAIL_WIDTH)}")
+        parked = [flow for flow in step.files if flow.parts]
+        for flow in parked:
+            of_file = f" of {safe(flow.name)}" if len(parked) > 1 else ""
+            for reason, rows in list(flow.reasons.items())[:5]:
+                words = shorten(safe(reason), _DETAIL_WIDTH)
+                yield Line(f"    {describe_count(rows, 'row')}{of_file}: {words}")
         look = command_line(f"quarantine show {record.run_id} {step.step_id}", pipeline_dir)
         yield Line(f"    look: {look}")
     failed = [step for step in steps if step.status is StepStatus.FAILED and step.step_id not in looked_at]

@@ -18,6 +18,7 @@ from astro_async._core.names import RunId
 from astro_async._core.records import RunRecord, StepRecord
 from astro_async._core.selection import RunSummary
 from astro_async._core.status import StepStatus
+from astro_async._core.verification import unexplained_rows
 from astro_async.cli.wording import (
     describe_count,
     describe_counts,
@@ -25,6 +26,7 @@ from astro_async.cli.wording import (
     describe_time,
     describe_waiting_rows,
     safe,
+    shorten,
     status_text,
 )
 
@@ -35,6 +37,7 @@ _QUIET: Final = frozenset({StepStatus.COMPLETE, StepStatus.SKIPPED, StepStatus.P
 _SILENT: Final = _QUIET - {StepStatus.SKIPPED}
 _NARROW: Final = 80
 _MOST_STEPS: Final = 60
+_MOST_RULES: Final = 40
 
 
 def make_table(*columns: str, right: Iterable[str] = ()) -> Table:
@@ -93,6 +96,8 @@ def render_run(
     shown = _choose_steps(record, all_steps=all_steps)
     if record.steps:
         parts += [Text(), _render_steps(shown, has_files=len(record.files) > 1)]
+        parts += _render_flows(shown, has_files=len(record.files) > 1)
+        parts += _render_rules(shown)
         hidden = Counter(step.status.value for step in record.steps.values())
         hidden.subtract(step.status.value for step in shown)
         if len(shown) < len(record.steps):
@@ -169,10 +174,10 @@ def _choose_steps(record: RunRecord, *, all_steps: bool) -> list[StepRecord]:
 
 
 def _render_steps(steps: Sequence[StepRecord], *, has_files: bool) -> RenderableType:
-    numbers = ["try", "in", "out", "quarantined", "time"]
     # The name of the only file of a run would say nothing.
     named = ["file"] if has_files else []
-    table = make_table("step", "status", "try", *named, "in", "out", "quarantined", "time", right=numbers)
+    numbers = ["in", "out", "parked"]
+    table = make_table("step", "status", "try", *named, *numbers, "time", right=["try", *numbers, "time"])
     table.columns[1].no_wrap = True
     for step in steps:
         flows: list[FileFlow | None] = list(step.files) or [None]
@@ -190,9 +195,53 @@ def _render_steps(steps: Sequence[StepRecord], *, has_files: bool) -> Renderable
 def _describe_flow(flow: FileFlow | None) -> tuple[str, str, str, str]:
     if flow is None:
         return "", "", "", ""
-    quarantined = f"{flow.rows_quarantined:,}" if flow.rows_quarantined else ""
+    parked = f"{flow.rows_quarantined:,}" if flow.rows_quarantined else ""
     rows_out = "" if flow.rows_out is None else f"{flow.rows_out:,}"
-    return safe(flow.name), f"{flow.rows_in:,}", rows_out, quarantined
+    return safe(flow.name), f"{flow.rows_in:,}", rows_out, parked
+
+
+def _render_flows(steps: Sequence[StepRecord], *, has_files: bool) -> list[RenderableType]:
+    """Return where the rows went of steps that dropped some, or of which some are unexplained."""
+    # A table of its own: beside statuses and times the names of steps would have no room.
+    named = ["file"] if has_files else []
+    numbers = ["in", "out", "parked", "dropped", "unexplained"]
+    table = make_table("where rows went", *named, *numbers, right=numbers)
+    for step in steps:
+        for flow in step.files:
+            dropped, unexplained = _dropped(flow), unexplained_rows(step, flow)
+            if dropped or unexplained:
+                cells = list(_describe_flow(flow))[0 if has_files else 1 :]
+                rest = [f"{dropped:,}" if dropped else "", f"{unexplained:+,}" if unexplained else ""]
+                table.add_row(safe(step.step_id), *cells, *rest)
+    return [Text(), table] if table.row_count else []
+
+
+def _dropped(flow: FileFlow) -> int:
+    return flow.rows_discarded + (flow.rows_filtered or 0)
+
+
+def _render_rules(steps: Sequence[StepRecord]) -> list[RenderableType]:
+    """Return how many rows break each rule, most first."""
+    judged = [
+        (step.step_id, flow.name, rule)
+        for step in steps
+        for flow in step.files
+        for rule in sorted(flow.rules, key=lambda rule: -rule.rows)
+    ]
+    if not judged:
+        return []
+    has_files = len({name for _, name, _ in judged}) > 1
+    table = make_table("rule", "step", *(["file"] if has_files else []), "rows", "", right=["rows"])
+    for step_id, name, rule in judged[:_MOST_RULES]:
+        named = [safe(name)] if has_files else []
+        note = "warns" if rule.severity == "warn" else ""
+        table.add_row(shorten(safe(rule.reason), 200), safe(step_id), *named, f"{rule.rows:,}", note)
+    parts: list[RenderableType] = [Text(), table]
+    if len(judged) > _MOST_RULES:
+        parts.append(
+            Text(f"not shown: {len(judged) - _MOST_RULES:,} more rules (--json has all)", style="dim")
+        )
+    return parts
 
 
 def _describe_time_taken(step: StepRecord) -> str:
