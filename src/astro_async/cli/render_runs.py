@@ -148,8 +148,9 @@ def _render_files(record: RunRecord) -> RenderableType:
     active = active_versions(record)
     sizes = {file.parquet_path: (file.row_count, file.column_count) for file in record.files.values()}
     for step in record.steps.values():
-        versions = [flow.published for flow in step.files if flow.published is not None]
-        sizes |= {version.path: (version.rows, version.columns) for version in versions}
+        # Of a version that is published again, the step that made it knows the columns.
+        made = [flow.published for flow in step.files if flow.published and flow.published.path != flow.read]
+        sizes |= {version.path: (version.rows, version.columns) for version in made}
     for name, file in record.files.items():
         path = active[name]
         rows, columns = sizes[path]
