@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
+import os
 import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,6 +14,8 @@ from astro_async._core.names import RunId
 from astro_async._core.retention import select_removable
 from astro_async._core.selection import RunSummary
 from astro_async._core.status import RunStatus
+from astro_async._store.atomic import Disk
+from astro_async._store.lock import acquire_lock
 from astro_async.cli.app import app
 from cli.commands import GOOD, HEAD, PARKING, astro, document, ingest, make_project, tree, write_pipeline
 
@@ -108,8 +110,9 @@ def test_runs_that_are_named(project: tuple[Path, str, str]) -> None:
 
 def test_a_run_that_goes_on_is_refused(project: tuple[Path, str, str]) -> None:
     folder, completed, _ = project
-    with open(folder / ".working" / completed / "run.lock") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    paths = [str(folder / ".working" / completed / name) for name in ("run.lock", "run.holder.json")]
+    lock = acquire_lock(*paths, disk=Disk(), since="2026-11-30T08:00:00Z", what="the run")
+    try:
         for options in (
             [completed, "--yes"],
             ["--yes"],
@@ -117,7 +120,9 @@ def test_a_run_that_goes_on_is_refused(project: tuple[Path, str, str]) -> None:
             [completed, "--versions", "-y"],
         ):
             refused = astro("cleanup", *options, "-C", folder, code=4)
-            assert f"error: run {completed} is locked by process " in refused.stderr
+            assert f"error: run {completed} is locked by process {os.getpid()} on " in refused.stderr
+    finally:
+        lock.release()
     assert (folder / ".working" / completed).exists()
 
 
