@@ -204,6 +204,8 @@ def test_a_run_behind_a_symlink_is_left_alone(copies: Iterator[Path], completed:
     (folder / ".working" / run_id).symlink_to(folder / "elsewhere")
     with pytest.raises(StorageError, match="is a symbolic link"):
         remove_run(str(folder), run_id, disk=Disk(), now=TIME)
+    (folder / ".working" / run_id).unlink()
+    shutil.move(folder / "elsewhere", folder / ".working" / run_id)
     assert_sound(folder, run_id)
 
 
