@@ -303,13 +303,13 @@ FAULTS = st.sampled_from(
         ("no number,z,", BAD_ID),
         ("9,z,32.1.2026", BAD_DAY),
         ("9,z", FEW),
-        ("9,z,,", MANY),
+        ("9,z,,more", MANY),
         ('9,"z"z,', STRAY),
         ('9,z" z,', STRAY),
         ("9,z\udcff,", NOT_TEXT),
         ("9,\0,", NUL),
         ('no number,"z\nz",', BAD_ID),
-        ('9,"z\nz",,', MANY),
+        ('9,"z\nz",,more', MANY),
     ]
 )
 # Of a quote that is never closed only what follows it can tell: it comes before a line of its own.
@@ -334,6 +334,9 @@ def test_good_rows_are_those_untouched_and_parked_ones_those_injected(
             parked.append((number, after, text.replace("\udcff", "\\xff"), why))
         lines.append(text)
         number += 1 + text.count("\n")
+    # At the very end the reader takes a lone quote for text, and passes over a separator too many.
+    lines.append(f"{len(rows)},last,")
+    expected.append((len(rows), "last", None))
     content = line_end.join(lines) + line_end * ends
     with TemporaryDirectory() as folder:
         source = write(Path(folder), content.encode("utf-8", "surrogateescape"))
