@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import stat
-from functools import partial
 from pathlib import Path
 
-import anyio
 import polars as pl
 import pytest
 
@@ -49,7 +47,7 @@ def ingest(folder: Path) -> tuple[str, Path]:
 
 
 def look(folder: Path, run_id: str) -> Verification:
-    return anyio.run(partial(verify, pipeline_dir=folder, run_id=run_id))
+    return verify(folder, run_id)
 
 
 def test_what_an_ingest_parks_is_recorded_and_told(tmp_path: Path) -> None:
