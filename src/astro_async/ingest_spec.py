@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import polars as pl
 import pydantic
 from pydantic.dataclasses import dataclass
 
+from astro_async._frames.bad_rows import BadRowPolicy
 from astro_async._frames.column_match import ColumnRules
 from astro_async._frames.convert import SourceFormat, SourceReading
 from astro_async._frames.csv_dialect import CsvDialect
@@ -58,6 +59,10 @@ class IngestFileSpec:
         preprocess: Reads the file instead: given its path, returns the rows.
         optional: The file may be absent: steps are given None for it, and a step all of whose files are
             absent is `skipped`.
+        on_bad_rows: What becomes of rows that cannot be read: `"raise"` refuses the file; `"quarantine"`
+            parks them, with line and text, and keeps the others. For CSV, TSV and NDJSON.
+        max_bad_rows: Refuse the file if more rows than this would be parked.
+        max_bad_fraction: Refuse it if more than this share of its rows would be, from 0 to 1.
         private: Nobody but the owner may read parked rows of the file, decisions about them, or exports:
             they get mode 0600. What is ingested and published is not hidden by this.
     """
@@ -84,6 +89,9 @@ class IngestFileSpec:
     preprocess: Callable[[Path], pl.DataFrame] | None = None
     optional: bool = False
     private: bool = False
+    on_bad_rows: Literal["raise", "quarantine"] = "raise"
+    max_bad_rows: Annotated[int, pydantic.Field(ge=0)] | None = None
+    max_bad_fraction: Annotated[float, pydantic.Field(ge=0, le=1)] | None = None
 
     def reading(self) -> SourceReading:
         """Return how to read the file.
@@ -124,7 +132,23 @@ class IngestFileSpec:
                 optional=columns.optional if columns else frozenset(),
             ),
             has_separator=self.separator is not None,
+            bad_rows=self._bad_rows(),
         )
+
+    def _bad_rows(self) -> BadRowPolicy | None:
+        if self.on_bad_rows == "quarantine":
+            if self.preprocess is not None:
+                raise PipelineError(
+                    f"ingest file {self.name!r}: preprocess reads the file, so there are no rows to park: "
+                    f"leave out on_bad_rows"
+                )
+            return BadRowPolicy(self.max_bad_rows, self.max_bad_fraction)
+        if self.max_bad_rows is not None or self.max_bad_fraction is not None:
+            raise PipelineError(
+                f"ingest file {self.name!r}: max_bad_rows and max_bad_fraction are limits of "
+                f"on_bad_rows='quarantine'"
+            )
+        return None
 
     def columns(self) -> SchemaColumns | None:
         """Return what the schema says, or None if there is none and all columns are text.

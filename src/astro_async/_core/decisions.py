@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from astro_async._core.events import FileFlow
+from astro_async._core.names import INGEST_STEP
 from astro_async._core.records import Patch, RunRecord, StepRecord
+from astro_async._core.status import StepStatus
 from astro_async.exceptions import RunRefusedError
 
 __all__ = [
@@ -22,6 +24,8 @@ __all__ = [
     "find_same_again",
     "flows_in_quarantine",
     "group_patches",
+    "ingest_step",
+    "parked_flows",
     "waiting_patches",
 ]
 
@@ -59,13 +63,40 @@ class Waiting(NamedTuple):
         return self.amended + self.discarded
 
 
+def ingest_step(record: RunRecord) -> StepRecord | None:
+    """Return what the ingest has parked, as the record of a step; None if it has parked nothing."""
+    flows = tuple(
+        FileFlow(
+            name=file.name,
+            read=file.parquet_path,
+            rows_in=file.rows_in or 0,
+            rows_out=file.row_count,
+            rows_quarantined=file.rows_quarantined,
+            published=None,
+            parts=file.parts,
+            reasons=file.reasons,
+            conserves_rows=True,
+        )
+        for file in record.files.values()
+        if file.parts
+    )
+    return StepRecord(INGEST_STEP, StepStatus.QUARANTINED, files=flows) if flows else None
+
+
 def flows_in_quarantine(record: RunRecord) -> list[tuple[StepRecord, FileFlow]]:
     """Return each step and file with rows in quarantine, in serial order."""
     return [(step, flow) for step in record.steps.values() for flow in step.files if flow.parts]
 
 
+def parked_flows(record: RunRecord) -> list[tuple[StepRecord, FileFlow]]:
+    """Return what the ingest has parked, under the step `ingest`, and then what the steps have."""
+    ingest = ingest_step(record)
+    ingested = [] if ingest is None else [(ingest, flow) for flow in ingest.files]
+    return ingested + flows_in_quarantine(record)
+
+
 def choose_flows(
-    record: RunRecord, step_id: str | None, name: str | None
+    record: RunRecord, step_id: str | None, name: str | None, *, has_ingest: bool = False
 ) -> list[tuple[StepRecord, FileFlow]]:
     """Return what a step has set aside, by file; all that fits what is named.
 
@@ -73,11 +104,17 @@ def choose_flows(
         record: The run.
         step_id: The step; None where only one has rows.
         name: The file; None for all.
+        has_ingest: Whether what the ingest has parked counts too.
 
     Raises:
         RunRefusedError: Nothing is parked, or nothing of that name.
     """
-    flows = flows_in_quarantine(record)
+    flows = parked_flows(record) if has_ingest else flows_in_quarantine(record)
+    if step_id == INGEST_STEP and not has_ingest:
+        raise RunRefusedError(
+            "rows that the ingest parked are lines that could not be read, so they cannot be corrected here: "
+            "mend the source and ingest it again"
+        )
     known = list(dict.fromkeys(owner.step_id for owner, _ in flows))
     if not known:
         raise RunRefusedError(f"run {record.run_id} ({record.status.value}) has no rows in quarantine")

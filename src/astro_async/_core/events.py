@@ -67,7 +67,7 @@ class VersionWritten(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class PartWritten(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One part of a step's quarantine.
+    """One part of the quarantine of a step, or of the ingest.
 
     Attributes:
         path: Relative to the run directory.
@@ -199,6 +199,10 @@ class FileIngested(Event, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
         source_sha256: SHA-256 of the source as delivered, in hexadecimal; None in runs of before it was kept.
         ignored_columns: Columns of the source that were left out.
         inserted_columns: Columns that the source lacks and that are null.
+        rows_quarantined: Rows of the source that could not be read and are parked.
+        parts: The files that hold them, in numeric order.
+        reasons: For each reason the number of rows that it applies to.
+        rows_in: Rows of the source, good and parked; None where none was parked.
     """
 
     name: str
@@ -209,6 +213,10 @@ class FileIngested(Event, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     source_sha256: str | None = None
     ignored_columns: tuple[str, ...] = ()
     inserted_columns: tuple[str, ...] = ()
+    rows_quarantined: int = 0
+    parts: tuple[PartWritten, ...] = ()
+    reasons: dict[str, int] = {}
+    rows_in: int | None = None
 
 
 class RunIngested(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="run_ingested"):
@@ -394,6 +402,8 @@ def _check_names(event: AnyEvent) -> None:
         case FileIngested():
             check_recorded_name(event.name)
             check_recorded_path(event.version.path)
+            for part in event.parts:
+                check_recorded_path(part.path)
         case RunPlanned():
             for step_id in (*chain.from_iterable(event.again.values()), *event.removed, *event.order):
                 check_recorded_name(step_id)

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from astro_async._core.events import check_flow
+from astro_async._core.events import PartWritten, check_flow
 from astro_async._core.lineage import active_versions
 from astro_async._core.names import (
     RunId,
@@ -64,6 +64,10 @@ class ManifestFile(msgspec.Struct, frozen=True, omit_defaults=True):
     source_sha256: str | None = None
     ignored_columns: tuple[str, ...] = ()
     inserted_columns: tuple[str, ...] = ()
+    rows_quarantined: int = 0
+    parts: tuple[PartWritten, ...] = ()
+    reasons: dict[str, int] = {}
+    rows_in: int | None = None
 
 
 class ManifestHead(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,6 +200,8 @@ def _check_names(manifest: Manifest) -> None:
     for file in manifest.ingested_files:
         check_recorded_name(file.name)
         check_recorded_path(file.parquet_path)
+        for part in file.parts:
+            check_recorded_path(part.path)
     for record in manifest.step_states:
         check_recorded_name(record.step_id)
         for flow in record.files:

@@ -14,6 +14,7 @@ from typing import Final, NewType
 from astro_async.exceptions import InvalidNameError, JournalError
 
 __all__ = [
+    "INGEST_STEP",
     "RunId",
     "StepId",
     "check_distinct",
@@ -39,7 +40,9 @@ _SAVE_PART: Final = re.compile(r"\w(?:[^/\\]*[^/\\ ])?")
 _OTHER_SUFFIXES: Final = (".csv", ".tsv", ".txt", ".json", ".ndjson", ".jsonl", ".xlsx")
 _STEP_ID: Final = re.compile(r"\w[\w-]*")
 _RUN_ID: Final = re.compile(rf"[a-z0-9]{{{RUN_ID_LENGTH}}}")
-_RESERVED_NAMES: Final = frozenset({"ingest"})
+# The step under which the ingest itself parks rows.
+INGEST_STEP: Final = "ingest"
+_RESERVED_NAMES: Final = frozenset({INGEST_STEP})
 _RESERVED_FOLDERS: Final = frozenset(
     {
         *("ingested", "versions", "current", "snapshots", "quarantine", "filtered", "patches", "staging"),

@@ -15,6 +15,7 @@ from astro_async._core.events import (
     AnyEvent,
     FileFlow,
     FileIngested,
+    PartWritten,
     RowsPatched,
     RunCreated,
     RunFinished,
@@ -53,6 +54,10 @@ class IngestedFile(msgspec.Struct, frozen=True, omit_defaults=True):
         source_sha256: SHA-256 of the source as delivered; None in runs of before it was kept.
         ignored_columns: Columns of the source that were left out.
         inserted_columns: Columns that the source lacks and that are null.
+        rows_quarantined: Rows of the source that could not be read and are parked.
+        parts: The files that hold them, in numeric order.
+        reasons: For each reason the number of rows that it applies to.
+        rows_in: Rows of the source, good and parked; None where none was parked.
     """
 
     name: str
@@ -67,6 +72,10 @@ class IngestedFile(msgspec.Struct, frozen=True, omit_defaults=True):
     source_sha256: str | None = None
     ignored_columns: tuple[str, ...] = ()
     inserted_columns: tuple[str, ...] = ()
+    rows_quarantined: int = 0
+    parts: tuple[PartWritten, ...] = ()
+    reasons: dict[str, int] = {}
+    rows_in: int | None = None
 
 
 class StepRecord(msgspec.Struct, frozen=True, gc=False):
@@ -173,6 +182,8 @@ class RunRecord(msgspec.Struct):
         """Yield the path of every data file that a record names; some more than once."""
         for file in self.files.values():
             yield file.parquet_path
+            for part in file.parts:
+                yield part.path
         for patch in self.patches:
             yield patch.path
         for record in self.steps.values():
@@ -369,4 +380,8 @@ def _ingested(event: FileIngested) -> IngestedFile:
         source_sha256=event.source_sha256,
         ignored_columns=event.ignored_columns,
         inserted_columns=event.inserted_columns,
+        rows_quarantined=event.rows_quarantined,
+        parts=event.parts,
+        reasons=event.reasons,
+        rows_in=event.rows_in,
     )

@@ -66,11 +66,14 @@ Numbers = dict[tuple[str, str, str], float]
 
 def _of_file(event: FileIngested, run: RunRecord) -> Numbers:
     version = event.version
-    return {
+    numbers: Numbers = {
         ("file", event.name, "row_count"): version.rows,
         ("file", event.name, "column_count"): version.columns,
         ("file", event.name, "source_size_bytes"): event.source_size_bytes,
     }
+    if event.rows_in is not None:
+        numbers["file", event.name, "rows_quarantined"] = event.rows_quarantined
+    return numbers
 
 
 def _of_ingest(event: RunIngested, run: RunRecord) -> Numbers:

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from astro_async._core.events import FileFlow
-from astro_async._core.records import RunRecord, StepRecord
+from astro_async._core.records import IngestedFile, RunRecord, StepRecord
 from astro_async._core.status import RunStatus, StepStatus
 
 __all__ = [
@@ -164,6 +164,10 @@ def derive_files(run: RunRecord) -> dict[str, ExpectedFile]:
         expected[file.parquet_path] = ExpectedFile(
             file.parquet_path, file.row_count, file.column_count, file.size_bytes, file.tail_crc32
         )
+        for part in file.parts:
+            expected[part.path] = ExpectedFile(
+                part.path, part.rows, size_bytes=part.size_bytes, tail_crc32=part.tail_crc32
+            )
     for patch in run.patches:
         expected[patch.path] = ExpectedFile(patch.path, patch.rows, is_patch=True)
     for step_id, record in run.steps.items():
@@ -207,6 +211,14 @@ def _made_files(step_id: str, flow: FileFlow) -> Iterator[ExpectedFile]:
 def derive_record_findings(run: RunRecord) -> Iterator[Finding]:
     """Yield where the records contradict themselves: counts that differ, rows that a check or filter lost."""
     rows = {file.parquet_path: file.row_count for file in run.files.values()}
+    for file in run.files.values():
+        for message in _ingest_contradictions(file):
+            yield Finding(
+                FindingKind.CONSERVATION,
+                True,
+                f"ingest of file {file.name!r}: {message}",
+                advice=f"ingest {run.source_directory} again",
+            )
     for record in run.steps.values():
         rows |= {flow.published.path: flow.published.rows for flow in record.files if flow.published}
     for step_id, record in run.steps.items():
@@ -219,6 +231,18 @@ def derive_record_findings(run: RunRecord) -> Iterator[Finding]:
                     step_id=step_id,
                     advice=f"`astro run {run.run_id} --rerun {step_id}` runs it again",
                 )
+
+
+def _ingest_contradictions(file: IngestedFile) -> Iterator[str]:
+    in_parts = sum(part.rows for part in file.parts)
+    if in_parts != file.rows_quarantined:
+        yield f"{file.rows_quarantined:,} rows are quarantined, but its parts have {in_parts:,}"
+    if file.rows_in is not None and (rest := file.rows_in - file.row_count - file.rows_quarantined):
+        yield (
+            f"{file.rows_in:,} rows in the source, but {file.row_count:,} ingested and "
+            f"{file.rows_quarantined:,} quarantined: {abs(rest):,} rows "
+            f"{'are lost' if rest > 0 else 'too many'}"
+        )
 
 
 def _contradictions(record: StepRecord, flow: FileFlow, rows: dict[str, int]) -> Iterator[str]:

@@ -11,16 +11,25 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from astro_async._core.events import AnyEvent, FileIngested, RunCreated, RunIngested, VersionWritten
+from astro_async._core.events import (
+    AnyEvent,
+    FileIngested,
+    PartWritten,
+    RunCreated,
+    RunIngested,
+    VersionWritten,
+)
+from astro_async._core.names import INGEST_STEP
 from astro_async._core.records import RunRecord
 from astro_async._core.selection import has_something_to_do
 from astro_async._executor.clock import format_time
 from astro_async._executor.invocation import Services, check_params
 from astro_async._executor.source_files import ConvertedFile, convert_file, match_files
+from astro_async._frames.bad_rows import ParkedPart
 from astro_async._store.catalogue import find_delivery, load_summaries
 from astro_async._store.checksum import read_tail_crc32
 from astro_async._store.ingest_store import IngestStore, hold_ingest_gate
-from astro_async._store.layout import ingested_path
+from astro_async._store.layout import ingested_path, part_path
 from astro_async._threads import in_thread
 from astro_async.exceptions import AstroError, IngestError, RunRefusedError, StorageError
 from astro_async.ingest_spec import IngestFileSpec
@@ -129,7 +138,13 @@ async def _convert_all(
 
     async def convert(name: str, path: str) -> None:
         try:
-            call = functools.partial(convert_file, specs[name], path, store.staged_path(name))
+            call = functools.partial(
+                convert_file,
+                specs[name],
+                path,
+                store.staged_path(name),
+                claim_part=functools.partial(store.claim_part, name),
+            )
             written[name] = await anyio.to_thread.run_sync(call, limiter=limiter)
         except AstroError as error:
             failures[name] = error
@@ -190,7 +205,21 @@ def _first_events(
                 source_sha256=converted.sha256,
                 ignored_columns=converted.ignored,
                 inserted_columns=converted.inserted,
+                **_parked_fields(name, converted.parked),
             )
         )
     events.append(RunIngested(seq=len(events) + 1, time=now, run_id=store.run_id))
     return events
+
+
+def _parked_fields(name: str, parked: ParkedPart | None) -> dict[str, Any]:
+    if parked is None:
+        return {}
+    path, checksum = part_path(INGEST_STEP, name, 1), read_tail_crc32(parked.path)
+    part = PartWritten(path, parked.rows, parked.size_bytes, tail_crc32=checksum)
+    return {
+        "rows_quarantined": parked.rows,
+        "parts": (part,),
+        "reasons": dict(parked.reasons),
+        "rows_in": parked.rows_in,
+    }

@@ -49,6 +49,7 @@ class CheckedFile:
         rows: How many rows it would give; None if it would be refused.
         columns: Its columns; empty if it could not be read so far.
         problems: Why it would be refused, in words.
+        rows_quarantined: How many rows would be parked.
     """
 
     name: str
@@ -56,6 +57,7 @@ class CheckedFile:
     rows: int | None
     columns: tuple[CheckedColumn, ...]
     problems: tuple[str, ...]
+    rows_quarantined: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +104,12 @@ def _check_file(spec: IngestFileSpec, path: str, target: str) -> CheckedFile:
     columns = spec.columns()
     types = {} if columns is None else {name: str(dtype) for name, dtype in columns.types.items()}
     rows = None
+    parked = 0
     try:
         try:
-            rows = convert_file(spec, path, target, facts).frame.rows
+            converted = convert_file(spec, path, target, facts)
+            rows = converted.frame.rows
+            parked = converted.parked.rows if converted.parked else 0
         except ColumnDifferenceError as error:
             problems.append(str(error))
             verdicts = _judge_difference(spec, error, types)
@@ -132,7 +137,7 @@ def _check_file(spec: IngestFileSpec, path: str, target: str) -> CheckedFile:
         detail = f"{column.place}: {count} not {column.expected}"
         verdicts[name] = CheckedColumn(name, types.get(name), "bad", detail)
     listed = [verdicts.pop(name, CheckedColumn(name, dtype, "ok")) for name, dtype in types.items()]
-    return CheckedFile(spec.name, path, rows, (*listed, *verdicts.values()), tuple(problems))
+    return CheckedFile(spec.name, path, rows, (*listed, *verdicts.values()), tuple(problems), parked)
 
 
 def _judge_difference(

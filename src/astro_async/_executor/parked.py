@@ -10,6 +10,7 @@ import polars as pl
 
 from astro_async._core.decisions import choose_flow, group_patches
 from astro_async._core.events import FileFlow, PartWritten
+from astro_async._core.names import INGEST_STEP
 from astro_async._core.records import RunRecord, StepRecord
 from astro_async._frames.columns import REASON_COLUMN, ROW_COLUMN
 from astro_async._frames.parquet import load_frame, load_parts, read_schema, scan_frame
@@ -82,9 +83,11 @@ def load_parked_rows(directory: str, flow: FileFlow, limit: int = 0) -> pl.DataF
             break
         paths.append(f"{directory}/{part.path}")
         rows += part.rows
-    # Without the version that was read (dropped to save space) the parts tell: they have its schema.
+    # Without the version that was read (dropped to save space) the parts tell: they have its schema. Those of
+    # an ingest have one of their own.
     read = f"{directory}/{flow.read}"
-    schema = dict(read_schema(read if os.path.exists(read) else paths[0]))
+    is_like = os.path.exists(read) and not flow.parts[0].path.startswith(f"quarantine/{INGEST_STEP}/")
+    schema = dict(read_schema(read if is_like else paths[0]))
     schema.pop(REASON_COLUMN, None)
     frame = load_parts(paths, pl.Schema(schema))
     return frame.head(limit) if limit else frame

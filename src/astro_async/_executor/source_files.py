@@ -5,14 +5,16 @@ from __future__ import annotations
 import fnmatch
 import os
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 
+from astro_async._frames.bad_rows import ParkedPart
 from astro_async._frames.column_match import compare_columns, refuse_differences
 from astro_async._frames.columns import refuse_reserved
-from astro_async._frames.convert import SourceReading, convert_source
+from astro_async._frames.convert import ConvertedSource, SourceReading, convert_source
 from astro_async._frames.parquet import WrittenFrame, iter_frame, load_frame, remove_files, write_frame
 from astro_async._frames.schema_columns import SchemaColumns
 from astro_async._frames.source_content import SourceFacts, hash_source
@@ -32,6 +34,7 @@ class ConvertedFile:
         sha256: SHA-256 of the source as delivered.
         ignored: Columns of the source that were left out.
         inserted: Columns that the source lacks and that are null.
+        parked: What was parked of it, if anything.
     """
 
     frame: WrittenFrame
@@ -39,6 +42,7 @@ class ConvertedFile:
     sha256: str
     ignored: tuple[str, ...]
     inserted: tuple[str, ...]
+    parked: ParkedPart | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +109,11 @@ def plan_matches(specs: list[IngestFileSpec], source: str) -> FileMatch:
 
 
 def convert_file(
-    spec: IngestFileSpec, path: str, target: str, facts: SourceFacts | None = None
+    spec: IngestFileSpec,
+    path: str,
+    target: str,
+    facts: SourceFacts | None = None,
+    claim_part: Callable[[], str] | None = None,
 ) -> ConvertedFile:
     """Turn a source file into a Parquet file, which is not there after any error.
 
@@ -114,6 +122,8 @@ def convert_file(
         path: The source file.
         target: The Parquet file, which must not exist yet.
         facts: Is given what is learnt of the source, also where an error comes of it.
+        claim_part: Returns the path of a file for rows that are parked; called only if there are any. None
+            puts it beside the target.
 
     Raises:
         IngestError: The file, or what `preprocess` makes of it, is not what the spec says.
@@ -124,18 +134,32 @@ def convert_file(
     facts = SourceFacts() if facts is None else facts
     if spec.preprocess is None:
         types = None if columns is None else columns.types
-        frame = convert_source(path, target, how=how, schema=types, facts=facts)
+        converted = convert_source(
+            path,
+            target,
+            how=how,
+            schema=types,
+            facts=facts,
+            claim_part=claim_part or (lambda: f"{target}.parked"),
+        )
     else:
-        frame = _write_preprocessed(spec, path, target, how, columns, facts)
+        converted = ConvertedSource(_write_preprocessed(spec, path, target, how, columns, facts))
     try:
         if columns is not None:
             _refuse_failures(columns, path, target)
         hash_source(path, facts)
         size_bytes = os.stat(path).st_size
     except BaseException:
-        remove_files(target)
+        remove_files(target, *([converted.parked.path] if converted.parked else []))
         raise
-    return ConvertedFile(frame, size_bytes, facts.digest.hexdigest(), facts.ignored, facts.inserted)
+    return ConvertedFile(
+        converted.frame,
+        size_bytes,
+        facts.digest.hexdigest(),
+        facts.ignored,
+        facts.inserted,
+        converted.parked,
+    )
 
 
 def _write_preprocessed(

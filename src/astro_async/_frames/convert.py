@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
@@ -12,20 +12,29 @@ from typing import Final
 import polars as pl
 from polars._typing import PolarsDataType
 
-from astro_async._frames.column_match import ColumnRules
+from astro_async._frames.bad_rows import BadRowPolicy, ParkedPart, Parking
+from astro_async._frames.column_match import ColumnDifferenceError, ColumnRules
 from astro_async._frames.csv_convert import convert_csv, convert_text
 from astro_async._frames.csv_dialect import CsvDialect
-from astro_async._frames.csv_layout import CsvLayout, name_columns
-from astro_async._frames.csv_text import write_temporary
+from astro_async._frames.csv_layout import CsvLayout, name_columns, read_layout
+from astro_async._frames.csv_text import encode_row, open_escaped, write_temporary
 from astro_async._frames.csv_values import check_schema
-from astro_async._frames.ndjson_text import find_json_line, iter_json_rows, read_json_names
+from astro_async._frames.escapes import has_escapes
+from astro_async._frames.ndjson_text import (
+    find_json_line,
+    iter_json_records,
+    iter_json_rows,
+    read_escaped_names,
+    read_json_names,
+)
 from astro_async._frames.parquet import WrittenFrame
 from astro_async._frames.parquet_convert import convert_parquet
 from astro_async._frames.source_content import Content, SourceFacts, detect_content
+from astro_async._frames.source_records import iter_csv_records
 from astro_async._frames.xlsx_text import load_sheet_rows
-from astro_async.exceptions import IngestError
+from astro_async.exceptions import IngestError, PipelineError
 
-__all__ = ["SourceFormat", "SourceReading", "convert_source"]
+__all__ = ["ConvertedSource", "SourceFormat", "SourceReading", "convert_source"]
 
 
 class SourceFormat(StrEnum):
@@ -49,7 +58,6 @@ _BY_NAME: Final = {
 }
 _BY_CONTENT: Final = {Content.PARQUET: SourceFormat.PARQUET, Content.XLSX: SourceFormat.XLSX}
 _COMPRESSED: Final = frozenset({".gz", ".gzip", ".zst", ".zstd"})
-_NEEDS_QUOTES: Final = re.compile(r'^\s*$|[",\n\r]')
 _BATCH_ROWS: Final = 10_000
 
 # How the text is written that NDJSON and workbooks are turned into.
@@ -66,6 +74,7 @@ class SourceReading:
         sheet: Which sheet of a workbook; None if it has one.
         rules: What becomes of columns that only one of file and schema has.
         has_separator: Whether the separator of the dialect was chosen, and so counts for TSV too.
+        bad_rows: How many rows that cannot be read may be parked; None refuses the source for one.
     """
 
     dialect: CsvDialect
@@ -73,6 +82,20 @@ class SourceReading:
     sheet: str | None = None
     rules: ColumnRules = field(default_factory=ColumnRules)
     has_separator: bool = False
+    bad_rows: BadRowPolicy | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedSource:
+    """What became of a source.
+
+    Attributes:
+        frame: The Parquet file.
+        parked: What was parked; None if every row could be read.
+    """
+
+    frame: WrittenFrame
+    parked: ParkedPart | None = None
 
 
 def convert_source(
@@ -82,16 +105,56 @@ def convert_source(
     how: SourceReading,
     schema: Mapping[str, PolarsDataType] | None,
     facts: SourceFacts,
-) -> WrittenFrame:
+    claim_part: Callable[[], str],
+) -> ConvertedSource:
     """Convert one source file to one Parquet file, which must not exist yet and is not there after any error.
 
     Text and Parquet are streamed, in bounded memory; a sheet of a workbook is held in memory.
+
+    Args:
+        source: The source file.
+        target: The Parquet file.
+        how: How to read it.
+        schema: The columns to keep, with their types; None for all.
+        facts: Is given what is learnt of the source on the way.
+        claim_part: Returns the path of a file for rows that are parked; called only if there are any.
 
     Raises:
         IngestError: The source is not what it should be. The message names file, place and column.
         PipelineError: The schema or the reading makes no sense, or needs an extra that is not installed.
         StorageError: Target or temporary file could not be written.
     """
+    if how.bad_rows is None:
+        return ConvertedSource(_convert(source, target, how, schema, facts))
+    content = detect_content(source)
+    chosen = _choose_format(source, content, how.format)
+    if chosen not in (SourceFormat.CSV, SourceFormat.TSV, SourceFormat.NDJSON):
+        raise PipelineError(
+            f"{source} is {chosen.upper()}, of which no rows can be parked: leave out on_bad_rows, and set "
+            f"rows aside in a step"
+        )
+    try:
+        return ConvertedSource(_convert(source, target, how, schema, facts))
+    except ColumnDifferenceError:
+        raise
+    except IngestError as error:
+        facts.restart()
+        wanted = None if schema is None else check_schema(schema)
+        open_parking = _open_ndjson_parking if chosen is SourceFormat.NDJSON else _open_csv_parking
+        if chosen is SourceFormat.TSV and not how.has_separator:
+            how = replace(how, dialect=replace(how.dialect, separator="\t"))
+        with open_parking(source, target, content, how, wanted, facts, claim_part, error) as parking:
+            return ConvertedSource(*parking.run(facts))
+
+
+def _convert(
+    source: str,
+    target: str,
+    how: SourceReading,
+    schema: Mapping[str, PolarsDataType] | None,
+    facts: SourceFacts,
+) -> WrittenFrame:
+    """Convert a source of which every row can be read."""
     content = detect_content(source)
     chosen = _choose_format(source, content, how.format)
     dialect = how.dialect
@@ -105,6 +168,75 @@ def convert_source(
     dialect.forms.check(wanted)
     convert = _convert_workbook if chosen is SourceFormat.XLSX else _convert_ndjson
     return convert(source, target, content, how, wanted, facts)
+
+
+@contextmanager
+def _open_csv_parking(
+    source: str,
+    target: str,
+    content: Content,
+    how: SourceReading,
+    schema: pl.Schema | None,
+    facts: SourceFacts,
+    claim_part: Callable[[], str],
+    error: IngestError,
+) -> Iterator[Parking]:
+    assert how.bad_rows is not None
+    encoding = how.dialect.encoding
+    with open_escaped(source, dialect=how.dialect, beside=target, content=content, facts=facts) as path:
+        dialect = replace(how.dialect, encoding="utf-8")
+        layout = read_layout(path, source, dialect, schema, "surrogatepass")
+        if any("\0" in name or has_escapes(name) for name in layout.names):
+            raise error
+        width = len(layout.names)
+        yield Parking(
+            source=source,
+            file_name=os.path.basename(source),
+            target=target,
+            claim_part=claim_part,
+            policy=how.bad_rows,
+            records=lambda: iter_csv_records(
+                path, dialect, first_line=layout.first_line, width=width, encoding=encoding
+            ),
+            layout=layout,
+            dialect=dialect,
+            schema=schema,
+            rules=how.rules,
+            error=error,
+        )
+
+
+@contextmanager
+def _open_ndjson_parking(
+    source: str,
+    target: str,
+    content: Content,
+    how: SourceReading,
+    schema: pl.Schema | None,
+    facts: SourceFacts,
+    claim_part: Callable[[], str],
+    error: IngestError,
+) -> Iterator[Parking]:
+    assert how.bad_rows is not None
+    dialect = replace(how.dialect, skip_footer=0)
+    with open_escaped(source, dialect=dialect, beside=target, content=content, facts=facts) as path:
+        keys = read_escaped_names(path)
+        if not keys:
+            raise error
+        names = name_columns(keys, source, replace(dialect, has_header=True, column_names=None))
+        yield Parking(
+            source=source,
+            file_name=os.path.basename(source),
+            target=target,
+            claim_part=claim_part,
+            policy=how.bad_rows,
+            records=lambda: iter_json_records(path, keys, encoding=dialect.encoding),
+            layout=CsvLayout(names, 0),
+            dialect=replace(_PLAIN_TEXT, null_values=dialect.nulls, forms=dialect.forms),
+            schema=schema,
+            rules=how.rules,
+            error=error,
+        )
 
 
 def _choose_format(source: str, content: Content, given: SourceFormat | None) -> SourceFormat:
@@ -202,7 +334,7 @@ def _encode_rows(source: str, rows: Iterable[list[str | None]]) -> Iterator[byte
     """Write rows as CSV: an unquoted empty field is null, and `""` is empty text."""
     lines: list[str] = []
     for row in rows:
-        lines.append(",".join("" if cell is None else _quoted(cell) for cell in row))
+        lines.append(encode_row(row))
         if len(lines) == _BATCH_ROWS:
             yield _encode_lines(source, lines)
             lines.clear()
@@ -210,13 +342,9 @@ def _encode_rows(source: str, rows: Iterable[list[str | None]]) -> Iterator[byte
 
 
 def _encode_lines(source: str, lines: list[str]) -> bytes:
-    text = "".join(f"{line}\n" for line in lines)
+    text = "".join(lines)
     if "\0" in text:
         raise IngestError(
             f"{source} has a NUL character in a value, which text does not have. Mend the file."
         )
     return text.encode()
-
-
-def _quoted(cell: str) -> str:
-    return '"' + cell.replace('"', '""') + '"' if _NEEDS_QUOTES.search(cell) else cell

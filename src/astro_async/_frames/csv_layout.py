@@ -34,7 +34,11 @@ class CsvLayout:
 
 
 def read_layout(
-    path: str, source: str, dialect: CsvDialect, names_if_headerless: Iterable[str] | None = None
+    path: str,
+    source: str,
+    dialect: CsvDialect,
+    names_if_headerless: Iterable[str] | None = None,
+    errors: str = "strict",
 ) -> CsvLayout:
     """Read names and place of the data from the head of a file.
 
@@ -46,13 +50,14 @@ def read_layout(
         source: What messages call it.
         dialect: How `path` is written.
         names_if_headerless: Names for a file that has no header and no `column_names`.
+        errors: How to decode bytes that are not text.
 
     Raises:
         IngestError: The file is empty, cannot be read or decoded, or has no header where one is expected; a
             name is empty, doubled, reserved or a pattern to Polars; there are more or fewer columns than
             names.
     """
-    lines_before, fields, line_count = _read_first_record(path, source, dialect)
+    lines_before, fields, line_count = _read_first_record(path, source, dialect, errors)
     names = name_columns(fields, f"{source}, line {lines_before + 1}", dialect, names_if_headerless)
     return CsvLayout(names, lines_before + (line_count if dialect.has_header else 0))
 
@@ -90,13 +95,18 @@ def name_columns(
     return tuple(names)
 
 
-def _read_first_record(path: str, source: str, dialect: CsvDialect) -> tuple[int, list[str], int]:
+def _read_first_record(
+    path: str, source: str, dialect: CsvDialect, errors: str
+) -> tuple[int, list[str], int]:
     """Read the first record: how many lines stand before it, its fields, how many lines it spans."""
     with reading(source):
-        line_end = detect_line_end(path, dialect)
+        line_end = detect_line_end(path, dialect, errors=errors)
     lines_before = 0
     try:
-        with reading(source), open(path, encoding=dialect.reading_encoding, newline=line_end) as file:
+        with (
+            reading(source),
+            open(path, encoding=dialect.reading_encoding, errors=errors, newline=line_end) as file,
+        ):
             lines = _without_mark(file)
             for line in lines:
                 if lines_before >= dialect.skip_rows and line.strip():

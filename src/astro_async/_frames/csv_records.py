@@ -18,11 +18,15 @@ from astro_async._frames.csv_dialect import CsvDialect
 
 __all__ = [
     "Record",
+    "bytes_of",
     "count_blank_lines_at_end",
     "count_separators",
     "find_line",
+    "is_blank",
     "iter_data_lines",
     "iter_odd_records",
+    "skip_lines",
+    "walk_quoted",
 ]
 
 _CHUNK_BYTES = 1 << 20
@@ -59,24 +63,26 @@ def iter_odd_records(
         first_line: How many physical lines stand before the data.
         width: How many fields a record should have.
     """
-    separator, quote = _bytes_of(dialect)
+    separator, quote = bytes_of(dialect)
     separators = width - 1
     record: Record | None = None
     with open(path, "rb") as file:
-        _skip_lines(file, first_line)
+        skip_lines(file, first_line)
         for number, line in enumerate(file, first_line + 1):
             if record is None and (quote is None or quote not in line):
                 if line.count(separator) != separators:
-                    yield Record(number, line.count(separator) + 1, is_blank=_is_blank(line, separator))
+                    yield Record(number, line.count(separator) + 1, is_blank=is_blank(line, separator))
                 continue
             assert quote is not None
-            fields, is_open, is_stray = _walk_quoted(line, separator, quote, is_open=record is not None)
+            fields, is_open, is_loose, is_broken = walk_quoted(
+                line, separator, quote, is_open=record is not None
+            )
             if record is None:
                 record = Record(number, fields)
             else:
                 # The field that a line end splits was counted on the line before.
                 record.fields += fields - 1
-            record.has_stray_quote = record.has_stray_quote or is_stray
+            record.has_stray_quote = record.has_stray_quote or is_loose or is_broken
             if not is_open:
                 if record.fields != width or record.has_stray_quote:
                     yield record
@@ -89,7 +95,7 @@ def iter_odd_records(
 def find_line(path: str, dialect: CsvDialect, *, first_line: int, row: int) -> int:
     """Find the physical line, from 1, where record `row` of the data, from 0, begins. Blank lines count."""
     with open(path, "rb") as file:
-        _skip_lines(file, first_line)
+        skip_lines(file, first_line)
         for number, (_, begins_record) in enumerate(_iter_lines(file, dialect), first_line + 1):
             if begins_record:
                 if row == 0:
@@ -100,24 +106,24 @@ def find_line(path: str, dialect: CsvDialect, *, first_line: int, row: int) -> i
 
 def iter_data_lines(path: str, dialect: CsvDialect, *, first_line: int) -> Iterator[tuple[bytes, bool]]:
     """Yield each physical line of the data, and whether it is a blank line outside of quotes."""
-    separator, _ = _bytes_of(dialect)
+    separator, _ = bytes_of(dialect)
     with open(path, "rb") as file:
-        _skip_lines(file, first_line)
+        skip_lines(file, first_line)
         for line, begins_record in _iter_lines(file, dialect):
-            yield line, begins_record and _is_blank(line, separator)
+            yield line, begins_record and is_blank(line, separator)
 
 
 def _iter_lines(file: BinaryIO, dialect: CsvDialect) -> Iterator[tuple[bytes, bool]]:
     """Yield each line, and whether it begins a record."""
-    separator, quote = _bytes_of(dialect)
+    separator, quote = bytes_of(dialect)
     is_open = False
     for line in file:
         yield line, not is_open
         if quote is not None and quote in line:
-            _, is_open, _ = _walk_quoted(line, separator, quote, is_open=is_open)
+            _, is_open, _, _ = walk_quoted(line, separator, quote, is_open=is_open)
 
 
-def _bytes_of(dialect: CsvDialect) -> tuple[bytes, bytes | None]:
+def bytes_of(dialect: CsvDialect) -> tuple[bytes, bytes | None]:
     return dialect.separator.encode(), dialect.quote_char.encode() if dialect.quote_char else None
 
 
@@ -127,11 +133,11 @@ def count_separators(path: str, dialect: CsvDialect, *, first_line: int) -> int:
     Exact where quotes stand around whole fields only. So a sum that adds up says that no record is short,
     and one that does not is a reason to look closer.
     """
-    separator, quote = _bytes_of(dialect)
+    separator, quote = bytes_of(dialect)
     quoted = None if quote is None else re.compile(b"%b[^%b]*(?:%b|$)" % ((re.escape(quote),) * 3))
     count, is_open = 0, False
     with open(path, "rb") as file:
-        _skip_lines(file, first_line)
+        skip_lines(file, first_line)
         while chunk := file.read(_CHUNK_BYTES):
             if quoted is None or quote is None or not (is_open or quote in chunk):
                 count += chunk.count(separator)
@@ -143,7 +149,7 @@ def count_separators(path: str, dialect: CsvDialect, *, first_line: int) -> int:
     return count
 
 
-def _skip_lines(file: BinaryIO, count: int) -> None:
+def skip_lines(file: BinaryIO, count: int) -> None:
     """Move past `count` physical lines and a byte order mark."""
     if file.read(3) != b"\xef\xbb\xbf":
         file.seek(0)
@@ -153,19 +159,26 @@ def _skip_lines(file: BinaryIO, count: int) -> None:
 
 def count_blank_lines_at_end(path: str, dialect: CsvDialect) -> int:
     """Count the blank lines after the last record, of those that the last 64 KiB hold."""
-    separator, _ = _bytes_of(dialect)
+    separator, _ = bytes_of(dialect)
     with open(path, "rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _TAIL_BYTES))
         lines = file.read().removesuffix(b"\n").split(b"\n")
     # The first line may be cut, and then what is left of it says nothing.
-    return sum(1 for _ in takewhile(lambda line: _is_blank(line, separator), reversed(lines[1:])))
+    return sum(1 for _ in takewhile(lambda line: is_blank(line, separator), reversed(lines[1:])))
 
 
-def _walk_quoted(line: bytes, separator: bytes, quote: bytes, *, is_open: bool) -> tuple[int, bool, bool]:
-    """Count the fields of a line that has quotes; say whether it ends inside them, and of stray ones."""
+def walk_quoted(
+    line: bytes, separator: bytes, quote: bytes, *, is_open: bool
+) -> tuple[int, bool, bool, bool]:
+    """Count the fields of a line that has quotes, and judge the quotes.
+
+    Returns:
+        The fields; whether the line ends inside quotes; whether a quote stands in a field that is not quoted;
+        whether text follows a closing quote.
+    """
     line = line.rstrip(b"\r\n")
-    fields, position, is_stray = 1, 0, False
+    fields, position, is_loose, is_broken = 1, 0, False, False
     if not is_open and line.startswith(quote):
         is_open, position = True, 1
     while True:
@@ -174,18 +187,19 @@ def _walk_quoted(line: bytes, separator: bytes, quote: bytes, *, is_open: bool) 
             while end >= 0 and line[end + 1 : end + 2] == quote:
                 end = line.find(quote, end + 2)
             if end < 0:
-                return fields, True, is_stray
+                return fields, True, is_loose, is_broken
             is_open, position = False, end + 1
-            is_stray = is_stray or line[position : position + 1] not in (b"", separator)
+            if line[position : position + 1] not in (b"", separator):
+                is_broken = True
         end = line.find(separator, position)
-        is_stray = is_stray or quote in line[position : end if end >= 0 else len(line)]
+        is_loose = is_loose or quote in line[position : end if end >= 0 else len(line)]
         if end < 0:
-            return fields, False, is_stray
+            return fields, False, is_loose, is_broken
         fields, position = fields + 1, end + 1
         if line[position : position + 1] == quote:
             is_open, position = True, position + 1
 
 
-def _is_blank(line: bytes, separator: bytes) -> bool:
+def is_blank(line: bytes, separator: bytes) -> bool:
     # A separator that is itself a blank makes fields: a line of tabs in a TSV file is a row of nulls.
     return not line.strip() and separator not in line

@@ -10,14 +10,16 @@ from __future__ import annotations
 import codecs
 import io
 import os
+import re
 import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import IO
+from typing import IO, Final
 
 from astro_async._frames.csv_dialect import CsvDialect
 from astro_async._frames.csv_records import iter_data_lines
+from astro_async._frames.escapes import ESCAPING
 from astro_async._frames.parquet import refused_by_disk
 from astro_async._frames.source_content import Content, SourceFacts, open_content, reading
 from astro_async.exceptions import IngestError
@@ -25,8 +27,10 @@ from astro_async.exceptions import IngestError
 __all__ = [
     "copy_without_blank_lines",
     "detect_line_end",
+    "encode_row",
     "find_undecodable_line",
     "open_as_utf8",
+    "open_escaped",
     "undecodable",
     "write_temporary",
 ]
@@ -35,6 +39,7 @@ _CHUNK_BYTES = 1 << 20
 # Small enough to stay in the processor's cache between the copy out of the kernel and the search.
 _SEARCH_BYTES = 1 << 17
 _HEAD_CHARACTERS = 1 << 16
+_NEEDS_QUOTES: Final = re.compile(r'^\s*$|[",\n\r]')
 
 
 @contextmanager
@@ -56,6 +61,26 @@ def open_as_utf8(
         yield source
         return
     chunks = _decode_chunks(source, dialect, line_end, content, facts)
+    with write_temporary(chunks, beside=beside) as path:
+        if dialect.skip_footer:
+            _cut_footer(path, source, dialect.skip_footer)
+        yield path
+
+
+@contextmanager
+def open_escaped(
+    source: str, *, dialect: CsvDialect, beside: str, content: Content, facts: SourceFacts
+) -> Iterator[str]:
+    """Give the path of a temporary copy as UTF-8, in which bytes that are not text are escaped.
+
+    Line numbers of the copy are those of the source. `escapes.ESCAPED` finds the lines with such bytes.
+
+    Raises:
+        IngestError: The source is missing or damaged.
+        StorageError: The copy could not be written.
+    """
+    line_end = detect_line_end(source, dialect, content, ESCAPING)
+    chunks = _decode_chunks(source, dialect, line_end, content, facts, ESCAPING)
     with write_temporary(chunks, beside=beside) as path:
         if dialect.skip_footer:
             _cut_footer(path, source, dialect.skip_footer)
@@ -88,7 +113,18 @@ def copy_without_blank_lines(
         yield path
 
 
-def detect_line_end(source: str, dialect: CsvDialect, content: Content = Content.TEXT) -> str:
+def encode_row(cells: Iterable[str | None]) -> str:
+    """Write one row as CSV, with its line feed: an unquoted empty field is null, `""` is empty text."""
+    return ",".join("" if cell is None else _quoted(cell) for cell in cells) + "\n"
+
+
+def _quoted(cell: str) -> str:
+    return '"' + cell.replace('"', '""') + '"' if _NEEDS_QUOTES.search(cell) else cell
+
+
+def detect_line_end(
+    source: str, dialect: CsvDialect, content: Content = Content.TEXT, errors: str = "strict"
+) -> str:
     r"""Tell `"\r"` (old Macintosh files) from `"\n"` (CRLF too) by the first 64 Ki characters.
 
     Raises:
@@ -96,7 +132,7 @@ def detect_line_end(source: str, dialect: CsvDialect, content: Content = Content
     """
     try:
         with reading(source, content), open_content(source, content) as file:
-            text = io.TextIOWrapper(file, encoding=dialect.reading_encoding, newline="")
+            text = io.TextIOWrapper(file, encoding=dialect.reading_encoding, errors=errors, newline="")
             head = text.read(_HEAD_CHARACTERS)
     except UnicodeError:
         raise undecodable(source, dialect, content) from None
@@ -178,9 +214,14 @@ def _nul_error(source: str, line: int) -> IngestError:
 
 
 def _decode_chunks(
-    source: str, dialect: CsvDialect, line_end: str, content: Content, facts: SourceFacts
+    source: str,
+    dialect: CsvDialect,
+    line_end: str,
+    content: Content,
+    facts: SourceFacts,
+    errors: str = "strict",
 ) -> Iterator[bytes]:
-    decoder = codecs.getincrementaldecoder(dialect.reading_encoding)()
+    decoder = codecs.getincrementaldecoder(dialect.reading_encoding)(errors)
     line, is_first = 1, True
     with reading(source, content), open_content(source, content, facts) as file:
         while True:
@@ -193,10 +234,10 @@ def _decode_chunks(
                 text, is_first = text.removeprefix("\ufeff"), False
             if line_end == "\r":
                 text = text.replace("\r", "\n")
-            if "\0" in text:
+            if errors == "strict" and "\0" in text:
                 raise _nul_error(source, line + text[: text.index("\0")].count("\n"))
             line += text.count("\n")
-            yield text.encode()
+            yield text.encode("utf-8", "surrogatepass")
             if not chunk:
                 break
 

@@ -12,11 +12,19 @@ from typing import Any, Final
 import msgspec
 
 from astro_async._frames.csv_dialect import CsvDialect
-from astro_async._frames.csv_text import undecodable
+from astro_async._frames.csv_text import encode_row, undecodable
+from astro_async._frames.escapes import ESCAPED
 from astro_async._frames.source_content import Content, SourceFacts, open_content, reading
+from astro_async._frames.source_records import NUL, SourceRecord, describe_undecodable
 from astro_async.exceptions import IngestError
 
-__all__ = ["find_json_line", "iter_json_rows", "read_json_names"]
+__all__ = [
+    "find_json_line",
+    "iter_json_records",
+    "iter_json_rows",
+    "read_escaped_names",
+    "read_json_names",
+]
 
 
 def _keep_digits(text: str) -> msgspec.Raw:
@@ -25,6 +33,7 @@ def _keep_digits(text: str) -> msgspec.Raw:
 
 _DECODER: Final = msgspec.json.Decoder(dict[str, Any], float_hook=_keep_digits)
 _ENCODER: Final = msgspec.json.Encoder()
+_NO_OBJECT: Final = "not one JSON object"
 
 
 def read_json_names(
@@ -61,6 +70,46 @@ def find_json_line(source: str, content: Content, dialect: CsvDialect, row: int)
         if position == row:
             return line
     raise IndexError(f"{source} has fewer than {row + 1} objects")
+
+
+def read_escaped_names(path: str) -> tuple[str, ...]:
+    """Return the names of all objects of an escaped text, whatever stands on its other lines."""
+    names: dict[str, None] = {}
+    with open(path, "rb") as file:
+        for line in file:
+            record, _ = _read_object(line, "")
+            names.update(dict.fromkeys(record))
+    return tuple(names)
+
+
+def iter_json_records(path: str, names: tuple[str, ...], *, encoding: str) -> Iterator[SourceRecord]:
+    """Yield the lines of an escaped text that are not blank, each as the row of a CSV text.
+
+    Args:
+        path: What `open_escaped` made.
+        names: Whose values make a row.
+        encoding: What messages call the encoding of the source.
+    """
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            record, fault = _read_object(line, encoding)
+            row = encode_row(_as_text(record.get(name)) for name in names) if fault is None else ""
+            if "\0" in row:
+                row, fault = "", NUL
+            faults = () if fault is None else (fault,)
+            yield SourceRecord(number, number + 1, line, row.encode(), faults)
+
+
+def _read_object(line: bytes, encoding: str) -> tuple[dict[str, Any], str | None]:
+    """Read the object of a line, or say what is wrong with it; a blank line has no names."""
+    if ESCAPED.search(line):
+        return {}, describe_undecodable(encoding)
+    try:
+        return _DECODER.decode(line), None
+    except (msgspec.MsgspecError, UnicodeError):
+        return {}, _NO_OBJECT
 
 
 def _iter_records(

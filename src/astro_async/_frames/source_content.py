@@ -61,6 +61,11 @@ class SourceFacts:
     ignored: tuple[str, ...] = ()
     inserted: tuple[str, ...] = ()
 
+    def restart(self) -> None:
+        """Forget what was hashed, before the source is read anew."""
+        self.digest = hashlib.sha256()
+        self.is_hashed = False
+
 
 def detect_content(source: str) -> Content:
     """Say what a file is.

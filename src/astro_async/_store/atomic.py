@@ -291,11 +291,11 @@ class Disk:
             self.before("rename", path)
             os.replace(path, f"{path}.damaged")
 
-    def make_readonly(self, path: str) -> None:
-        """Let nobody write to a file any more."""
+    def make_readonly(self, path: str, mode: int = PUBLISHED_MODE) -> None:
+        """Let nobody write to a file any more, or give it another mode."""
         with storage_errors("chmod", path):
             self.before("chmod", path)
-            os.chmod(path, PUBLISHED_MODE)
+            os.chmod(path, mode)
 
     def sync(self, path: str) -> None:
         """Make a file's content, or a directory's entries, survive a power cut. Blocks on the device."""

@@ -15,11 +15,11 @@ from typing import Final
 
 from astro_async._core.events import AnyEvent
 from astro_async._core.manifest import dump_manifest, snapshot_record
-from astro_async._core.names import RUN_ID_ALPHABET, RUN_ID_LENGTH, RunId
+from astro_async._core.names import INGEST_STEP, RUN_ID_ALPHABET, RUN_ID_LENGTH, RunId
 from astro_async._core.records import RunRecord, fold, start_record
 from astro_async._core.statistics import Statistic, derive_statistics
 from astro_async._store import layout
-from astro_async._store.atomic import Disk
+from astro_async._store.atomic import PRIVATE_MODE, PUBLISHED_MODE, Disk
 from astro_async._store.journal import Journal
 from astro_async._store.lock import HeldLock, acquire_lock
 from astro_async._store.statistics import record_run
@@ -100,6 +100,17 @@ class IngestStore:
         self._disk.announce("write", path)
         return path
 
+    def claim_part(self, name: str) -> str:
+        """Return the absolute path for rows of a file that are parked; its folder exists then.
+
+        Raises:
+            StorageError: The disk refuses.
+        """
+        path = f"{self.directory}/{layout.part_path(INGEST_STEP, name, 1)}"
+        self._disk.make_directory(os.path.dirname(path), is_kept=False)
+        self._disk.announce("write", path)
+        return path
+
     def publish(self, events: Sequence[AnyEvent]) -> RunRecord:
         """Make the run appear, durably. Blocks.
 
@@ -119,6 +130,7 @@ class IngestStore:
             self._disk.make_readonly(path)
             self._disk.sync(path)
         self._disk.sync(f"{self.directory}/ingested")
+        self._publish_parts(run)
         journal = Journal(self.directory, self._disk)
         try:
             journal.append(events)
@@ -137,6 +149,18 @@ class IngestStore:
             # The run is there; its numbers can be rebuilt.
             self.notices.append(f"statistics are missing: {error}")
         return run
+
+    def _publish_parts(self, run: RunRecord) -> None:
+        has_parts = False
+        for file in run.files.values():
+            for part in file.parts:
+                path = f"{self.directory}/{part.path}"
+                self._disk.make_readonly(path, PRIVATE_MODE if file.private else PUBLISHED_MODE)
+                self._disk.sync(path)
+                has_parts = True
+        if has_parts:
+            self._disk.sync(f"{self.directory}/quarantine/{INGEST_STEP}")
+            self._disk.sync(f"{self.directory}/quarantine")
 
     def _appear(self) -> None:
         visible = layout.run_directory(self._pipeline_dir, self.run_id)

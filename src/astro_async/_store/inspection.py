@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from astro_async._core.events import parse_event
 from astro_async._core.manifest import Manifest, restore_record, snapshot_record
+from astro_async._core.names import INGEST_STEP
 from astro_async._core.records import RunRecord, fold, start_record
 from astro_async._core.statistics import Statistic, derive_statistics
 from astro_async._core.status import RunStatus
@@ -248,6 +249,14 @@ def has_moved_on(directory: str, records: Records) -> bool:
 
 def inspect_parts(run: RunRecord) -> Iterator[Finding]:
     """Yield where the quarantine parts of a step and file are not numbered 1, 2, … without gaps."""
+    for file in run.files.values():
+        for number, part in enumerate(file.parts, start=1):
+            path = layout.part_path(INGEST_STEP, file.name, number)
+            if part.path != path:
+                message = f"part {number:,} of the ingest of {file.name!r} is {part.path}, and not {path}"
+                advice = f"ingest {run.source_directory} again"
+                yield Finding(FindingKind.PARTS, True, message, part.path, advice=advice)
+                break
     for step_id, record in run.steps.items():
         for flow in record.files:
             for number, part in enumerate(flow.parts, start=1):

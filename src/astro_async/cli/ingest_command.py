@@ -9,7 +9,9 @@ import anyio
 import typer
 from rich.text import Text
 
-from astro_async._core.records import RunRecord
+from astro_async._core.decisions import ingest_step
+from astro_async._core.names import INGEST_STEP
+from astro_async._core.records import IngestedFile, RunRecord
 from astro_async._store.layout import run_directory
 from astro_async.api import SourceCheck, check_source
 from astro_async.api import ingest as ingest_files
@@ -59,13 +61,17 @@ def ingest(
     pipeline_dir: PipelineDirOption = ".",
     param: ParamOption = None,
     check: CheckOption = False,
+    allow_quarantined: Annotated[
+        bool,
+        typer.Option("--allow-quarantined", help="End with 0 although rows are parked.", show_default=False),
+    ] = False,
     json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Ingest a source directory into a new run, and print its id.
 
     All files that the pipeline expects, and nothing else, must be in the directory. A failed ingest leaves
-    nothing behind.
+    nothing behind. Ends with 3 if rows that could not be read are parked.
     """
     params = parse_params(param)
     with claim_stdout() as out, SignalWatch() as watch:
@@ -77,6 +83,8 @@ def ingest(
         with logging_to(_warn, traces=debug):
             record = anyio.run(ingest_watched, watch, pipeline, source, pipeline_dir, params)
         _tell(record, pipeline_dir, out, json=json)
+    if ingest_step(record) is not None and not allow_quarantined:
+        raise typer.Exit(3)
 
 
 def _warn(text: str) -> None:
@@ -127,6 +135,9 @@ def _tell(record: RunRecord, pipeline_dir: str, out: IO[str], *, json: bool) -> 
     for line in describe_ingested(record):
         print(line, file=out)
     print(f"run {record.run_id} of pipeline {safe(record.pipeline_name)} is ready", file=out)
+    if ingest_step(record) is not None:
+        hint = command_line(f"quarantine show {record.run_id} {INGEST_STEP}", pipeline_dir)
+        print(f"the parked rows: {hint}", file=out)
     print(f"next: {command_line(f'run {record.run_id}', pipeline_dir)}", file=out)
 
 
@@ -136,10 +147,15 @@ def describe_ingested(record: RunRecord) -> list[str]:
         f"ingested {safe(name)}: {describe_count(file.row_count, 'row')}, "
         f"{describe_count(file.column_count, 'column')}, "
         f"{describe_size(file.source_size_bytes)} from {safe(file.source_path)}"
+        f"{_describe_parked(file)}"
         f"{_describe_columns('left out', file.ignored_columns)}"
         f"{_describe_columns('not in the file, so null', file.inserted_columns)}"
         for name, file in record.files.items()
     ]
+
+
+def _describe_parked(file: IngestedFile) -> str:
+    return f"; {describe_count(file.rows_quarantined, 'row')} parked" if file.parts else ""
 
 
 def _describe_columns(what: str, names: tuple[str, ...]) -> str:

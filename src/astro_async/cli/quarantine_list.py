@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from astro_async._core.decisions import flows_in_quarantine
+from astro_async._core.decisions import parked_flows
 from astro_async.cli.documents import quarantine_document
 from astro_async.cli.options import (
     DebugOption,
@@ -36,7 +36,7 @@ def list_all(
     A row that breaks two rules counts for both reasons, and once as a row.
     """
     record = read_run(pipeline_dir, run)
-    flows = flows_in_quarantine(record)
+    flows = parked_flows(record)
     if json:
         print_document(quarantine_document(record, flows))
     elif flows:

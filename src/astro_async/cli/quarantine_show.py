@@ -60,12 +60,12 @@ def show(
     json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Show the rows that a step has set aside.
+    """Show the rows that a step has set aside, or the ingest (as step `ingest`).
 
     Each row with its reason, in the order in which the step set them aside.
     """
     record = _read_run(pipeline_dir, run, step)
-    flows = choose_flows(record, step, file)
+    flows = choose_flows(record, step, file, has_ingest=True)
     directory = run_directory(pipeline_dir, record.run_id)
     loaded = [_load(directory, owner, flow, limit) for owner, flow in flows]
     if json:

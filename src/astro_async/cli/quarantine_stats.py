@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from astro_async._core.decisions import choose_flows, count_waiting, flows_in_quarantine
+from astro_async._core.decisions import choose_flows, count_waiting, parked_flows
 from astro_async._core.events import FileFlow
 from astro_async._core.records import RunRecord, StepRecord
 from astro_async.cli.desk_options import DeskStepArgument, FileOption
@@ -49,7 +49,7 @@ def stats(
     """
     record = read_run(pipeline_dir, run)
     is_named = step is not None or file is not None
-    flows = choose_flows(record, step, file) if is_named else flows_in_quarantine(record)
+    flows = choose_flows(record, step, file, has_ingest=True) if is_named else parked_flows(record)
     if json:
         print_document(stats_document(record, flows))
     elif flows:

@@ -37,7 +37,8 @@ def render_check(check: SourceCheck) -> list[Text | Table]:
 
 def _describe_file(file: CheckedFile) -> str:
     rows = "refused" if file.rows is None or file.problems else describe_count(file.rows, "row")
-    return f"{safe(file.name)}, {safe(os.path.basename(file.path))}: {rows}"
+    parked = f"; {describe_count(file.rows_quarantined, 'row')} would be parked" * bool(file.rows_quarantined)
+    return f"{safe(file.name)}, {safe(os.path.basename(file.path))}: {rows}{parked}"
 
 
 def _render_columns(file: CheckedFile) -> Table:

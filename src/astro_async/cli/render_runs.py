@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from astro_async._core.decisions import count_waiting, flows_in_quarantine
+from astro_async._core.decisions import count_waiting, flows_in_quarantine, ingest_step
 from astro_async._core.events import FileFlow
 from astro_async._core.lineage import active_versions
 from astro_async._core.names import RunId
@@ -94,8 +94,10 @@ def render_run(
     """
     parts: list[RenderableType] = [_render_head(record, directory), Text(), _render_files(record)]
     shown = _choose_steps(record, all_steps=all_steps)
-    if record.steps:
-        parts += [Text(), _render_steps(shown, has_files=len(record.files) > 1)]
+    ingest = ingest_step(record)
+    if record.steps or ingest:
+        told = shown if ingest is None else [ingest, *shown]
+        parts += [Text(), _render_steps(told, has_files=len(record.files) > 1)]
         parts += _render_flows(shown, has_files=len(record.files) > 1)
         parts += _render_rules(shown)
         hidden = Counter(step.status.value for step in record.steps.values())

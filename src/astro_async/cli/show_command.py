@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
+from astro_async._core.decisions import parked_flows
 from astro_async._core.records import RunRecord
 from astro_async._core.status import RunStatus
 from astro_async._store.layout import run_directory
@@ -83,7 +84,7 @@ def show(
 def suggest_next(record: RunRecord, pipeline_dir: str) -> list[str]:
     """Return the commands that make sense for a run now."""
     hints = []
-    if any(flow.parts for step in record.steps.values() for flow in step.files):
+    if parked_flows(record):
         hints.append(command_line(f"quarantine list {record.run_id}", pipeline_dir))
     if record.status not in (RunStatus.COMPLETED, RunStatus.RUNNING, RunStatus.CREATED):
         hints.append(command_line(f"run {record.run_id}", pipeline_dir))
