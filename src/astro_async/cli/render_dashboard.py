@@ -130,8 +130,8 @@ def _describe_pace(progress: RunProgress, now: datetime) -> str:
     if elapsed < _LEAST_SECONDS or ran < _LEAST_RAN or not to_come:
         return ""
     rate = ran / elapsed
-    pace = f"{rate:,.1f} steps/s" if rate >= 0.1 else f"{rate * 60:,.1f} steps/min"
-    return f"  {pace}, about {describe_duration(to_come / rate)} left"
+    pace = f"{rate:,.{rate < 10:d}f} steps/s" if rate >= 0.1 else f"{rate * 60:,.1f} steps/min"
+    return f"  {pace}, {describe_duration(to_come / rate)} left"
 
 
 def _render_rows(rows: Sequence[StepView | str], width: int, now: datetime) -> Table:
