@@ -10,13 +10,19 @@ import logging
 import os
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from typing import Final
 
 from astro_async._core.statistics import Statistic
 from astro_async._core.text import escape_controls
-from astro_async._store.atomic import Disk
+from astro_async._store.atomic import Disk, storage_errors
 from astro_async.exceptions import StorageError
 
-__all__ = ["RunLog"]
+__all__ = ["RunLog", "load_log_tail"]
+
+_TAIL_BYTES: Final = 4_000_000
+_TAIL_LINES: Final = 200
+_TAIL_WIDTH: Final = 1000
+_STATISTIC: Final = " INFO STAT run="
 
 
 class _LineFormatter(logging.Formatter):
@@ -90,3 +96,22 @@ class RunLog(logging.Handler):
         if descriptor >= 0:
             os.close(descriptor)
         super().close()
+
+
+def load_log_tail(path: str) -> list[str]:
+    """Return the last lines of a log without its statistics, which have a table of their own; long ones cut.
+
+    Empty if there is no log.
+
+    Raises:
+        StorageError: It cannot be read.
+    """
+    if not os.path.exists(path):
+        return []
+    with storage_errors("read", path), open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _TAIL_BYTES))
+        lines = file.read().decode("utf-8", "backslashreplace").split("\n")
+    # The first is no whole line where the log is longer, the last is what follows the last line.
+    whole = lines[1 if size > _TAIL_BYTES else 0 : -1 if not lines[-1] else None]
+    return [line[:_TAIL_WIDTH] for line in whole if _STATISTIC not in line][-_TAIL_LINES:]

@@ -52,6 +52,10 @@ class AstroGroup(LazyGroup):
             "astro_async.cli.trace_command",
             "Write what ran when as a Chrome trace, which Perfetto opens.",
         ),
+        "report": LazyCommand(
+            "astro_async.cli.report_command",
+            "Write a page on a run: what happened, when, to which rows, and what to do.",
+        ),
         "cleanup": LazyCommand(
             "astro_async.cli.cleanup_command", "Remove completed runs, or versions that nobody needs."
         ),

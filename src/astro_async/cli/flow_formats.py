@@ -16,10 +16,10 @@ from astro_async.cli.documents import SCHEMA_VERSION
 from astro_async.cli.render_runs import make_table
 from astro_async.cli.wording import describe_count, safe, status_text
 
-__all__ = ["draw_dot", "draw_mermaid", "flow_document", "render_flow"]
+__all__ = ["FILLS", "draw_dot", "draw_mermaid", "flow_document", "render_flow"]
 
 # Pale enough for black text on them.
-_FILLS: Final = {
+FILLS: Final = {
     "pending": "#eeeeee",
     "running": "#c5e8f7",
     "complete": "#c8e6c9",
@@ -81,7 +81,7 @@ def draw_mermaid(flow: Flow) -> str:
     for step in flow.steps:
         lines += [f"  {number[each]} --> {number[step.step_id]}" for each in step.depends_on]
         lines += [f"  {number[each]} -. {name} .-> {number[step.step_id]}" for each, name in _follows(step)]
-    for status, fill in _FILLS.items():
+    for status, fill in FILLS.items():
         members = [number[step.step_id] for step in flow.steps if step.status == status]
         if members:
             lines.append(f"  classDef {status} fill:{fill},stroke:#555,color:#000")
@@ -93,7 +93,7 @@ def draw_dot(name: str, flow: Flow) -> str:
     """Return a Graphviz digraph: solid arrows are dependencies, dashed ones the order on a file."""
     lines = [f"digraph {_quote(name)} {{", '  node [shape=box, style="rounded,filled", fillcolor=white];']
     for step in flow.steps:
-        fill = "" if step.status is None else f', fillcolor="{_FILLS[step.status.value]}"'
+        fill = "" if step.status is None else f', fillcolor="{FILLS[step.status.value]}"'
         lines.append(f'  {_quote(step.step_id)} [label="{_label(step, chr(92) + "n")}"{fill}];')
     for step in flow.steps:
         target = _quote(step.step_id)

@@ -33,6 +33,10 @@ _FRAME_LINES = 4
 _LEAST_LINES = 5
 _STATUS_WIDTH = 11
 _TIME_WIDTH = 6
+# Fewer steps, or less time, make no pace.
+_LEAST_RAN = 3
+_LEAST_SECONDS = 2
+_RAN = (StepStatus.COMPLETE, StepStatus.QUARANTINED, StepStatus.FAILED)
 _CALM = frozenset({StepStatus.COMPLETE, StepStatus.QUARANTINED, StepStatus.SKIPPED})
 
 
@@ -53,7 +57,7 @@ def render_dashboard(
     return Group(
         _render_title(progress, title, width, now),
         *([_render_rows(rows, width, now)] if rows else []),
-        _render_status(progress, width, stop_level),
+        _render_status(progress, width, now, stop_level),
     )
 
 
@@ -100,7 +104,7 @@ def _render_title(progress: RunProgress, title: str, width: int, now: datetime) 
     return grid
 
 
-def _render_status(progress: RunProgress, width: int, stop_level: int) -> Text:
+def _render_status(progress: RunProgress, width: int, now: datetime, stop_level: int) -> Text:
     counts = {status.value: number for status, number in progress.counts.items()}
     line = Text(describe_counts(counts) or "planning")
     if progress.finished is not None:
@@ -109,8 +113,25 @@ def _render_status(progress: RunProgress, width: int, stop_level: int) -> Text:
         line.append("  stopping: running steps finish (Ctrl-C again cancels them)", style="yellow")
     elif stop_level > 1:
         line.append("  cancelling (Ctrl-C again leaves at once)", style="yellow")
+    else:
+        line.append(_describe_pace(progress, now), style="dim")
     line.truncate(width, overflow="ellipsis")
     return line
+
+
+def _describe_pace(progress: RunProgress, now: datetime) -> str:
+    """Return steps a second, and how long the others take at that pace; nothing while that is a guess.
+
+    Blocked and skipped steps took no time, and say nothing of it.
+    """
+    elapsed = _seconds_since(progress.started_at, now)
+    ran = sum(progress.counts[status] for status in _RAN)
+    to_come = progress.total - progress.settled
+    if elapsed < _LEAST_SECONDS or ran < _LEAST_RAN or not to_come:
+        return ""
+    rate = ran / elapsed
+    pace = f"{rate:,.{rate < 10:d}f} steps/s" if rate >= 0.1 else f"{rate * 60:,.1f} steps/min"
+    return f"  {pace}, {describe_duration(to_come / rate)} left"
 
 
 def _render_rows(rows: Sequence[StepView | str], width: int, now: datetime) -> Table:
