@@ -30,8 +30,8 @@ Edges = list[tuple[int, ...]]
 """For each step, in serial order, the positions of the earlier steps that it depends on."""
 
 Work = Literal["nothing", "async", "publish", "quarantine", "suppliers"]
-"""What a step does: nothing, nothing on the event loop, a small version of a file, one quarantined row, or its
-part in the work of the suppliers."""
+"""What a step does: nothing, nothing on the event loop, a small version of a file, one quarantined row, or
+its part in the work of the suppliers."""
 
 FILES: Final = 100
 """So many files share the steps that publish or quarantine: writers of one file take turns."""
