@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from benchmarks.machine import Machine
 from benchmarks.protocol import JOBS
@@ -11,7 +11,7 @@ from benchmarks.registry import BASELINES, OURS, PEERS
 from benchmarks.session import Absence, Session, Summary
 from benchmarks.shapes import Work
 
-__all__ = ["render_page", "render_table"]
+__all__ = ["describe_machine_as_rows", "render_caveat", "render_page", "render_rows", "render_table"]
 
 _HEAD = (
     "system",
@@ -32,7 +32,7 @@ def render_table(session: Session) -> str:
     """Return one Markdown table for each shape, aligned so that it reads well in a terminal too."""
     blocks = []
     for shape, group in itertools.groupby(session.summaries, key=lambda summary: summary.shape):
-        table = _table(_head(shape.work), [_row(summary) for summary in group])
+        table = render_rows(_head(shape.work), [_row(summary) for summary in group])
         absences = [absence for absence in session.absences if absence.shape == shape]
         blocks.append(f"### {shape.name}: {shape.text}\n\n{table}{_tell_absent(absences)}")
     linear = _render_linear(session.summaries)
@@ -69,7 +69,7 @@ def _render_linear(summaries: Sequence[Summary]) -> str:
     if len(rows) < 2:
         return ""
     head = ("steps", "us a step", "peak RSS MB", "KB a step, run", "KB a step, with the graph")
-    table = _table(head, rows)
+    table = render_rows(head, rows)
     return f"""### Is it linear?
 
 The same of `astro_async` alone, by the number of independent steps. "Run" is how far memory rises from the
@@ -79,7 +79,8 @@ price of starting at all.
 {table}"""
 
 
-def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+def render_rows(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table, aligned."""
     rows = [head, *body]
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
     lines = [_line(row, widths) for row in rows]
@@ -90,18 +91,6 @@ def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 def render_page(session: Session, machine: Machine, *, runs: int) -> str:
     """Return the page with the tables, how they came to be, and how to make them again."""
     versions = {summary.peer.name: summary.version for summary in session.summaries}
-    facts = [
-        ("cores", str(machine.cores)),
-        ("processor", machine.cpu or "unknown"),
-        ("system", machine.system),
-        ("Python", machine.python),
-        ("file system of the run directories", machine.file_system),
-        ("load average before the session", f"{machine.load:.1f}"),
-        ("commit", machine.commit or "unknown"),
-        ("digest of `src/`", machine.source_digest),
-        *((f"version of {PEERS[name].text}", version) for name, version in versions.items()),
-    ]
-    table = "\n".join(f"| {name} | {value} |" for name, value in facts)
     notes = "\n".join(
         f"- **{PEERS[name].text}**: {PEERS[name].note}." for name in versions if PEERS[name].note
     )
@@ -127,16 +116,14 @@ every step what it has to be, and that the journal names each of them as started
 
 The page on [performance](performance.md) says where the time goes, and what large files cost.
 
-{_caveat(machine)}
+{render_caveat(machine)}
 
 ## Results
 
 {render_table(session)}
 ## Taken on
 
-| | |
-|---|---|
-{table}
+{describe_machine_as_rows(machine, {PEERS[name].text: version for name, version in versions.items()})}
 
 ## Run it again
 
@@ -151,7 +138,24 @@ Environments are kept in `~/.cache/astro-async-benchmarks`, one for each system.
 """
 
 
-def _caveat(machine: Machine) -> str:
+def describe_machine_as_rows(machine: Machine, versions: Mapping[str, str] | None = None) -> str:
+    """Return a table of what the figures were taken on, and of the versions of the systems by name."""
+    facts = [
+        ("cores", str(machine.cores)),
+        ("processor", machine.cpu or "unknown"),
+        ("system", machine.system),
+        ("Python", machine.python),
+        ("file system of the run directories", machine.file_system),
+        ("load average before the session", f"{machine.load:.1f}"),
+        ("commit", machine.commit or "unknown"),
+        ("digest of `src/`", machine.source_digest),
+        *((f"version of {text}", version) for text, version in (versions or {}).items()),
+    ]
+    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in facts)])
+
+
+def render_caveat(machine: Machine) -> str:
+    """Return what a reader has to keep in mind of the machine."""
     text = (
         "Differences below a factor of two between sessions mean little; ratios within a session mean more."
     )

@@ -1,7 +1,7 @@
-"""Where the time of a run goes: `python -m benchmarks.profile fan-out-10000`, in an environment that has the package.
+"""Where the time of a run goes: `python -m benchmarks.stages fan-out-10000`, where the package is installed.
 
-Whole stages are timed, each with the processor time of its own thread, and a stage does not count what another
-one does inside it. A profiler that looks at each call would make the many small calls look dear.
+Whole stages are timed, each with the processor time of its own thread, and a stage does not count what
+another one does inside it. A profiler that looks at each call would make the many small calls look dear.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Stopwatch:
         return timed
 
 
-def profile(shape: Shape, *, is_timed: bool) -> tuple[float, float, dict[str, float]]:
+def measure_stages(shape: Shape, *, is_timed: bool) -> tuple[float, float, dict[str, float]]:
     """Run a shape once, and return wall time, processor time, and that by stage, in seconds."""
     stopwatch = Stopwatch()
     originals = [(owner, name, owner.__dict__[name]) for owner, name, _ in _STAGES]
@@ -93,15 +93,15 @@ def profile(shape: Shape, *, is_timed: bool) -> tuple[float, float, dict[str, fl
 
 
 def main() -> int:
-    """Profile one shape several times, and print the medians as a Markdown table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.profile")
+    """Measure one shape several times, and print the medians as a Markdown table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.stages")
     parser.add_argument("shape", choices=[*SHAPES, *QUICK_SHAPES], nargs="?", default="fan-out-10000")
     parser.add_argument("--runs", type=int, default=5)
     options = parser.parse_args()
     shape = (SHAPES | QUICK_SHAPES)[options.shape]
-    profile(shape, is_timed=False)
-    bare = [profile(shape, is_timed=False) for _ in range(options.runs)]
-    timed = [profile(shape, is_timed=True) for _ in range(options.runs)]
+    measure_stages(shape, is_timed=False)
+    bare = [measure_stages(shape, is_timed=False) for _ in range(options.runs)]
+    timed = [measure_stages(shape, is_timed=True) for _ in range(options.runs)]
 
     def per_step(values: list[float]) -> float:
         return statistics.median(values) / shape.steps * 1e6
