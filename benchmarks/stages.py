@@ -16,8 +16,11 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from astro_async import files
 from astro_async._core import reducer
 from astro_async._executor import coordinator, invocation, workers
+from astro_async._store.atomic import Disk
+from astro_async._store.publish import Publisher
 from astro_async._store.run_store import RunStore
 from astro_async.pipeline import Pipeline
 from benchmarks.peers.ours import prepare
@@ -35,6 +38,13 @@ _STAGES: Final[tuple[tuple[Any, str, str], ...]] = (
     (coordinator.Coordinator, "_dispatch", "coordinator: choose and hand over what may start"),
     (RunStore, "append", "coordinator: encode and append two lines a step"),
     (workers.WorkerThreads, "_pull", "worker threads: call the step, settle the attempt"),
+    (files, "write_frame", "worker threads: write Parquet, read its footer"),
+    (Publisher, "publish", "worker threads: publish, without what follows"),
+    (Disk, "publish", "worker threads: chmod and rename"),
+    (Disk, "link", "worker threads: hard links, each under a temporary name first"),
+    (Disk, "make_directory", "worker threads: folders"),
+    (Disk, "remove_tree", "worker threads: remove the staging folder"),
+    (Disk, "sync", "checkpoints: sync (processor time alone)"),
     (RunStore, "take_checkpoint", "checkpoints: take what is to be written"),
     (RunStore, "write_checkpoint", "checkpoints: sync, manifest, statistics (another thread)"),
     (RunStore, "record_statistics", "statistics while the run goes on (another thread)"),
@@ -114,6 +124,8 @@ def main() -> int:
     write = sys.stdout.write
     write("| stage | us a step |\n|---|---|\n")
     for stage, us in rows:
+        if us < 0.05:
+            continue
         write(f"| {stage} | {us:.1f} |\n")
     write(f"| **processor time, all threads** | {per_step([each[1] for each in timed]):.1f} |\n")
     write(f"\nwall {per_step([each[0] for each in timed]):.1f} us a step; ")
