@@ -179,7 +179,7 @@ def _render_threads(size: Size) -> str:
     head += [f"{jobs} jobs: {unit}" for unit in ("s", "MB") for jobs in _JOBS]
     return f"""## Threads of Polars and jobs
 
-Five rules on eight files of a million rows, by the number of jobs and of the threads that Polars has.
+Five rules on eight files of half a million rows, by the number of jobs and of the threads that Polars has.
 
 {render_rows(head, rows)}
 """

@@ -40,7 +40,7 @@ FIVE: Final = (
     ("there is no carrier", pl.col("carrier").str.len_chars() == 2),
     ("it comes back at once", pl.col("origin") != pl.col("dest")),
 )
-JOBS_ROWS: Final = 1_000_000
+JOBS_ROWS: Final = 500_000
 Rules = tuple[tuple[str, pl.Expr], ...]
 _REASON: Final = "_astro_quarantine_reason"
 
