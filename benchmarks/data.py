@@ -160,7 +160,7 @@ def _render(sizes: Sequence[Size], runs: int) -> str:
 
 Medians of {runs} rounds. A ratio is the median, over the rounds, of our time by that of the faster one by
 hand. By hand nothing is synced within the time: what syncing the same files costs stands beside it. Ours has
-it within, in threads that mostly run beside the rest.
+it within.
 
 {render_rows(head, [*rows, after])}
 """

@@ -66,10 +66,11 @@ def _draw(rows: Sequence[dict[str, Any]], path: str) -> None:
             bar.set_color(row["colour"])
         axes.bar_label(drawn, [f" {row['us']:,.0f}" for row in bars])
         axes.set_xscale("log")
+        axes.minorticks_off()
         axes.set_xlim(1, max(row["us"] for row in rows) * 8)
         axes.set_title(shape, loc="left", fontweight="bold")
         axes.spines[["top", "right"]].set_visible(False)
-    legend = {"astro_async": _OURS_COLOUR, "durable": _DURABLE_COLOUR, "in memory": _OTHER_COLOUR}
+    legend = {"astro_async": _OURS_COLOUR, "durable": _DURABLE_COLOUR, "not durable": _OTHER_COLOUR}
     patches = importlib.import_module("matplotlib.patches")
     handles = [patches.Patch(color=colour, label=label) for label, colour in legend.items()]
     figure.legend(handles=handles, loc="upper right", ncols=3, frameon=False)
