@@ -71,9 +71,17 @@ def demo(session: nox.Session) -> None:
 
 
 @nox.session
+def guard(session: nox.Session) -> None:
+    """Check that the benchmarks run, and that a step does not cost twice what it used to."""
+    install(session, "test")
+    session.run("python", "-m", "benchmarks", "--quick", silent=True)
+    session.run("python", "-m", "benchmarks.guard")
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Measure what scheduling costs, beside other systems; takes many minutes."""
-    install(session)
+    install(session, "test")
     session.run("python", "-m", "benchmarks", *session.posargs)
 
 

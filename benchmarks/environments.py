@@ -13,7 +13,7 @@ import subprocess
 import sys
 from typing import Final
 
-from benchmarks.registry import ROOT, Peer
+from benchmarks.registry import ROOT
 
 __all__ = ["EnvironmentFailedError", "cache_directory", "make_environment"]
 
@@ -30,31 +30,32 @@ def cache_directory() -> str:
     return os.path.join(base, "astro-async-benchmarks")
 
 
-def make_environment(peer: Peer) -> str:
-    """Return the interpreter of a system's environment, making the environment if there is none yet.
+def make_environment(name: str, requirements: tuple[str, ...]) -> str:
+    """Return the interpreter of an environment, making the environment if there is none yet.
 
     One that was left half-made is made anew.
 
     Raises:
         EnvironmentFailedError: Something could not be installed; the message is what pip says.
     """
-    directory = os.path.join(cache_directory(), f"{peer.name}-{_fingerprint(peer)}")
+    directory = os.path.join(cache_directory(), f"{name}-{_fingerprint(requirements)}")
     interpreter = os.path.join(directory, "bin", "python")
     if os.path.exists(os.path.join(directory, _READY)):
         return interpreter
     shutil.rmtree(directory, ignore_errors=True)
-    _call(sys.executable, "-m", "venv", directory)
-    if peer.requirements:
-        _call(interpreter, "-m", "pip", "install", "--quiet", *peer.requirements)
+    # Without a pip of its own: to put that in takes longer than most of the installations.
+    _call(sys.executable, "-m", "venv", "--without-pip", directory)
+    if requirements:
+        _call(sys.executable, "-m", "pip", "--python", interpreter, "install", "--quiet", *requirements)
     with open(os.path.join(directory, _READY), "w", encoding="utf-8") as file:
-        file.write("\n".join(peer.requirements) + "\n")
+        file.write("\n".join(requirements) + "\n")
     return interpreter
 
 
-def _fingerprint(peer: Peer) -> str:
+def _fingerprint(requirements: tuple[str, ...]) -> str:
     digest = hashlib.sha256()
-    digest.update(repr((sys.version, sys.base_prefix, peer.requirements)).encode())
-    if ROOT in peer.requirements:
+    digest.update(repr((sys.version, sys.base_prefix, requirements)).encode())
+    if ROOT in requirements:
         with open(os.path.join(ROOT, "pyproject.toml"), "rb") as file:
             digest.update(file.read())
     return digest.hexdigest()[:12]

@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.protocol import Measurement, parse_measurement
-from benchmarks.registry import ROOT, Peer
+from benchmarks.protocol import Measurement, Refusal, parse_answer
+from benchmarks.registry import BASELINES, ROOT, Peer
 from benchmarks.shapes import Shape
 
-__all__ = ["MeasurementFailedError", "Summary", "measure", "run_session", "summarise"]
+__all__ = ["Absence", "MeasurementFailedError", "Session", "Summary", "measure", "run_session", "summarise"]
 
 
 class MeasurementFailedError(Exception):
@@ -40,6 +40,8 @@ class Summary:
         startup_s: Median start-up, not part of the times above.
         prepare_s: Median preparation, not part of the times above.
         peak_rss_mb: Median peak memory.
+        run_kb_per_step: How far memory rose during the run, by the number of steps.
+        kb_per_step: The same from before the graph was built.
     """
 
     peer: Peer
@@ -53,6 +55,8 @@ class Summary:
     startup_s: float
     prepare_s: float
     peak_rss_mb: float
+    run_kb_per_step: float
+    kb_per_step: float
 
     @property
     def us_per_step(self) -> float:
@@ -60,7 +64,24 @@ class Summary:
         return self.median_s / self.shape.steps * 1e6
 
 
-def measure(peer: Peer, shape: Shape, interpreter: str) -> Measurement:
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """A system that was not measured on a shape, and why."""
+
+    peer: Peer
+    shape: Shape
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What a session came to, by shape, then in the order of the systems."""
+
+    summaries: tuple[Summary, ...]
+    absences: tuple[Absence, ...]
+
+
+def measure(peer: Peer, shape: Shape, interpreter: str) -> Measurement | Refusal:
     """Run one shape through one system in a new process. Blocks.
 
     Raises:
@@ -77,7 +98,7 @@ def measure(peer: Peer, shape: Shape, interpreter: str) -> Measurement:
     )
     if done.returncode:
         raise MeasurementFailedError(f"{peer.name} on {shape.name} failed:\n{done.stderr[-4000:]}")
-    return parse_measurement(done.stdout.splitlines()[-1])
+    return parse_answer(done.stdout.splitlines()[-1])
 
 
 def run_session(
@@ -85,17 +106,15 @@ def run_session(
     shapes: Sequence[Shape],
     *,
     runs: int,
-    baseline: str,
     interpreters: Mapping[str, str],
     tell: Callable[[str], None],
-) -> list[Summary]:
-    """Measure all peers on all shapes, and return the summaries, by shape, then in the order of `peers`.
+) -> Session:
+    """Measure all peers on all shapes.
 
     Args:
         peers: The systems.
         shapes: The graphs.
         runs: Rounds; a system may take part in the first few only.
-        baseline: Name of the system that ratios refer to.
         interpreters: By name of the system, the interpreter of its environment.
         tell: Called with a line about each measurement.
 
@@ -103,19 +122,30 @@ def run_session(
         MeasurementFailedError: One measurement failed; the session is void.
     """
     summaries: list[Summary] = []
+    absences: list[Absence] = []
     for shape in shapes:
-        taking_part = [peer for peer in peers if peer.runs_of(shape.name, runs)]
+        meant = [peer for peer in peers if peer.takes(shape)]
+        taking_part = [peer for peer in meant if peer.runs_of(shape, runs)]
+        reasons = {peer.name: "too slow" for peer in meant if peer not in taking_part}
         measured: dict[str, list[Measurement]] = {peer.name: [] for peer in taking_part}
         for number in range(runs):
             # Whoever comes first finds other caches than whoever comes last: turn the order round.
             for peer in taking_part if number % 2 == 0 else reversed(taking_part):
-                if number < peer.runs_of(shape.name, runs):
-                    measurement = measure(peer, shape, interpreters[peer.name])
-                    measured[peer.name].append(measurement)
-                    tell(f"{shape.name:<16} {peer.name:<15} run {number + 1}: {measurement.run_s:.3f} s")
-        base = [measurement.run_s for measurement in measured.get(baseline, ())]
-        summaries.extend(summarise(peer, shape, measured[peer.name], base) for peer in taking_part)
-    return summaries
+                if number >= peer.runs_of(shape, runs) or peer.name in reasons:
+                    continue
+                answer = measure(peer, shape, interpreters[peer.name])
+                if isinstance(answer, Refusal):
+                    reasons[peer.name] = answer.reason
+                    tell(f"{shape.name:<16} {peer.name:<15} cannot: {answer.reason}")
+                else:
+                    measured[peer.name].append(answer)
+                    tell(f"{shape.name:<16} {peer.name:<15} run {number + 1}: {answer.run_s:.3f} s")
+        base = [measurement.run_s for measurement in measured.get(BASELINES[shape.work], ())]
+        summaries.extend(
+            summarise(peer, shape, measured[peer.name], base) for peer in taking_part if measured[peer.name]
+        )
+        absences.extend(Absence(peer, shape, reasons[peer.name]) for peer in meant if peer.name in reasons)
+    return Session(tuple(summaries), tuple(absences))
 
 
 def summarise(
@@ -137,4 +167,10 @@ def summarise(
         startup_s=statistics.median(measurement.startup_s for measurement in measured),
         prepare_s=statistics.median(measurement.prepare_s for measurement in measured),
         peak_rss_mb=statistics.median(measurement.peak_rss_mb for measurement in measured),
+        run_kb_per_step=_kb_per_step(shape, [each.peak_rss_mb - each.prepared_rss_mb for each in measured]),
+        kb_per_step=_kb_per_step(shape, [each.peak_rss_mb - each.imported_rss_mb for each in measured]),
     )
+
+
+def _kb_per_step(shape: Shape, rises_mb: Sequence[float]) -> float:
+    return statistics.median(rises_mb) * 1024 / shape.steps

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
@@ -70,8 +70,10 @@ class RunResult:
 
     run_id: str | None
     status: RunStatus | None
-    record: RunRecord | None
-    plan: Plan
+    # Not in the repr, which asyncio asks for (twice) when a loop ends whose signal handler it was: of ten
+    # thousand steps that takes as long as a third of the run.
+    record: RunRecord | None = field(repr=False)
+    plan: Plan = field(repr=False)
     notices: tuple[str, ...] = ()
     hung: tuple[str, ...] = ()
     waiting: tuple[RunSummary, ...] = ()

@@ -660,3 +660,14 @@ async def test_30_an_async_step_that_blocks_the_loop_is_named(tmp_path: Path, al
     assert read_file(tmp_path, id_of(result), "report").equals(SCORES.head(1))
     log = (run_directory(tmp_path, id_of(result)) / "astro.log").read_text()
     assert "WARNING [block] blocks the event loop" in log
+
+
+async def test_25_a_result_of_many_steps_is_told_in_a_line(tmp_path: Path) -> None:
+    # asyncio.run asks for the repr of what it returns, twice.
+    pipeline = make_pipeline()
+    for number in range(200):
+        pipeline.add_step(f"step {number}", lambda ctx, files: None)
+    result = await ingest_and_run(pipeline, {"scores": SCORES}, tmp_path)
+    assert repr(result) == (
+        f"RunResult(run_id={result.run_id!r}, status={result.status!r}, notices=(), hung=(), waiting=())"
+    )

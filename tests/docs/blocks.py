@@ -61,10 +61,10 @@ class Page:
 def find_pages() -> list[Page]:
     """Return all pages of the documentation: those beside the README, and those in `docs/`.
 
-    The page of the benchmarks is left out: it is written by them, and its commands take many minutes.
+    The pages of the benchmarks are left out: they are written by them, and their commands take many minutes.
     """
     paths = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
-    return [parse_page(path) for path in paths if path.name != "benchmarks.md"]
+    return [parse_page(path) for path in paths if not path.name.startswith("benchmarks")]
 
 
 def parse_page(path: Path) -> Page:
