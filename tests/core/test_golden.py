@@ -404,3 +404,27 @@ def test_the_counts_of_rules() -> None:
     record = msgspec.structs.replace(restore_record(parse_manifest(MANIFEST)), steps={"check": step})
     manifest = snapshot_record(record, journal_bytes=1)
     assert restore_record(parse_manifest(dump_manifest(manifest))) == record
+
+
+# Later still: what an ingest parks.
+PARKED = (
+    b'{"kind":"file_ingested","seq":2,"time":"2026-01-02T03:04:05Z","run_id":"abc12","name":"scores",'
+    b'"source_path":"/data/in/scores.csv","source_size_bytes":48,"version":{"path":"ingested/scores.parquet",'
+    b'"rows":2,"columns":2,"size_bytes":600},"rows_quarantined":3,"parts":[{"path":'
+    b'"quarantine/ingest/scores.part-00001.parquet","rows":3,"size_bytes":900,"tail_crc32":17}],'
+    b'"reasons":{"column \'id\': not Int64":3},"rows_in":5}'
+)
+
+
+def test_the_rows_that_an_ingest_parks() -> None:
+    event = parse_event(PARKED)
+    assert isinstance(event, FileIngested)
+    part = PartWritten("quarantine/ingest/scores.part-00001.parquet", 3, 900, tail_crc32=17)
+    assert (event.rows_quarantined, event.parts, event.rows_in) == (3, (part,), 5)
+    assert dump_event(event) == PARKED
+    run = start_record(EXPECTED[0])
+    fold(run, event)
+    assert run.files["scores"].parts == (part,)
+    assert part.path in set(run.named_paths())
+    manifest = snapshot_record(run, journal_bytes=1)
+    assert restore_record(parse_manifest(dump_manifest(manifest))) == run
