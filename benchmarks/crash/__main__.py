@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,7 +71,11 @@ ASTRO_PIPELINE: Final = System(
     ("astro", "run", "--mode", "cli"),
 )
 DOIT: Final = System(
-    Peer("doit", "doit", "", True, ("doit==0.37.0", "polars==2.1.0")), "doit", None, ("doit", "run")
+    # Its tasks are written with Polars here.
+    replace(PEERS["doit"], requirements=(*PEERS["doit"].requirements, "polars==2.1.0")),
+    "doit",
+    None,
+    ("doit", "run"),
 )
 SYSTEMS: Final = {system.peer.name: system for system in (ASTRO_PIPELINE, DOIT)}
 
@@ -207,7 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     for name in options.system or SYSTEMS:
         try:
-            interpreter = make_environment(SYSTEMS[name].peer)
+            interpreter = make_environment(name, SYSTEMS[name].peer.requirements)
         except EnvironmentFailedError as error:
             print(error, file=sys.stderr)
             return 1

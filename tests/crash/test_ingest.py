@@ -79,7 +79,8 @@ def go_on(directory: Path, undisturbed: dict[str, object]) -> None:
     author = lay_out(directory)
     run_id = ingest_reference(directory, author)
     assert_runs(Stage(directory, author, run_id), undisturbed)
-    # A folder that has not even a lock is spared while it may be a moment old.
-    left = [path for path in (directory / ".working").glob(".ingest-*") if (path / "run.lock").exists()]
+    # A folder without a note of its holder is spared while it may be a moment old.
+    folders = (directory / ".working").glob(".ingest-*")
+    left = [path for path in folders if (path / "run.holder.json").exists()]
     assert left == []
     shutil.rmtree(directory)
