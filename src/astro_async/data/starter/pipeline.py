@@ -1,4 +1,6 @@
-"""A pipeline to start from. Change it, and run it again: what is done and still right stays.
+"""A pipeline to start from. Change it, and run it again: what is done stays done.
+
+After a change inside a step that is complete, name it: `astro run latest --rerun STEP`.
 
 astro ingest source     take in the files of a delivery, as a new run
 astro run               run what that run has to do
