@@ -73,9 +73,14 @@ def _read_file_system(path: str) -> str:
     return kind
 
 
-def _read_commit(git_directory: str) -> str:
+def _read_commit(git_directory: str, head: str = "") -> str:
     # Read rather than asked of git, which may not be installed where benchmarks run.
-    head = "".join(_read_lines(os.path.join(git_directory, "HEAD"))).strip()
+    if os.path.isfile(git_directory):
+        # A worktree: its own HEAD, and the references of the repository that it belongs to.
+        own = "".join(_read_lines(git_directory)).removeprefix("gitdir: ").strip()
+        shared = "".join(_read_lines(os.path.join(own, "commondir"))).strip()
+        return _read_commit(os.path.join(own, shared), "".join(_read_lines(os.path.join(own, "HEAD"))))
+    head = (head or "".join(_read_lines(os.path.join(git_directory, "HEAD")))).strip()
     if not head.startswith("ref: "):
         return head[:12]
     name = head.removeprefix("ref: ")
