@@ -24,7 +24,7 @@ def install(session: nox.Session, *groups: str) -> None:
 def tests(session: nox.Session) -> None:
     """Run all tests, the blocks of the documentation among them."""
     install(session, "test")
-    session.run("python", "-m", "pytest", *session.posargs)
+    session.run("python", "-m", "pytest", *(session.posargs or ("-n", "auto")))
 
 
 @nox.session

@@ -16,7 +16,10 @@ class QuarantineGroup(LazyGroup):
             "astro_async.cli.quarantine_list",
             "List what is in quarantine, by step and file, with the reasons.",
         ),
-        "show": LazyCommand("astro_async.cli.quarantine_show", "Show the rows that a step has set aside."),
+        "show": LazyCommand(
+            "astro_async.cli.quarantine_show",
+            "Show the rows that a step has set aside, or the ingest (as step `ingest`).",
+        ),
         "stats": LazyCommand(
             "astro_async.cli.quarantine_stats",
             "Count parked rows: by step, file and reason, decided and undecided.",
