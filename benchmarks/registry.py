@@ -126,7 +126,7 @@ PEERS: Final = _by_name(
         "benchmarks.peers.astro_pipeline",
         "yes",
         ("astro-pipeline==1.1.0", _POLARS),
-        max_runs={"fan-out-300": 3},
+        max_runs={"fan-out-300": 3, "fan-out-1000": 1},
         note="its time a step grows with the number of steps: a thousand independent ones take minutes",
     ),
     Peer(

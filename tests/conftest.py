@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+
+# Workers of a parallel run are told how wide the screen is; commands under test write to none.
+os.environ.pop("COLUMNS", None)
 
 
 @pytest.fixture(params=["asyncio", "trio"])
