@@ -21,7 +21,7 @@ from astro_async._core.statistics import Statistic, derive_statistics
 from astro_async._store import layout
 from astro_async._store.atomic import PRIVATE_MODE, PUBLISHED_MODE, Disk
 from astro_async._store.journal import Journal
-from astro_async._store.lock import HeldLock, acquire_lock
+from astro_async._store.lock import HeldLock, acquire_lock, acquire_run_lock
 from astro_async._store.statistics import record_run
 from astro_async.exceptions import RunLockedError, StorageError
 
@@ -75,13 +75,7 @@ class IngestStore:
         self.directory = f"{self._working}/{_PREFIX}{self.run_id}"
         try:
             disk.make_directory(f"{self.directory}/ingested", is_kept=False)
-            self._lock = acquire_lock(
-                layout.lock_path(self.directory),
-                layout.holder_path(self.directory),
-                disk=disk,
-                since=now,
-                what=f"run {self.run_id}",
-            )
+            self._lock = acquire_run_lock(self.directory, self.run_id, disk=disk, since=now)
         except BaseException:
             self._remove()
             raise

@@ -16,10 +16,19 @@ from typing import Final
 import filelock
 import msgspec
 
+from astro_async._store import layout
 from astro_async._store.atomic import Disk, storage_errors
 from astro_async.exceptions import RunLockedError
 
-__all__ = ["HeldLock", "Holder", "acquire_lock", "is_locked", "read_holder", "refuse_if_locked"]
+__all__ = [
+    "HeldLock",
+    "Holder",
+    "acquire_lock",
+    "acquire_run_lock",
+    "is_locked",
+    "read_holder",
+    "refuse_if_locked",
+]
 
 _WAIT_S: Final = 0.5
 _POLL_S: Final = 0.02
@@ -92,6 +101,21 @@ def read_holder(holder_path: str) -> Holder | None:
             return msgspec.json.decode(file.read(), type=Holder)
     except (OSError, msgspec.MsgspecError):
         return None
+
+
+def acquire_run_lock(directory: str, run_id: str, *, disk: Disk, since: str) -> HeldLock:
+    """Take the lock of the run in a directory.
+
+    Raises:
+        As `acquire_lock`.
+    """
+    return acquire_lock(
+        layout.lock_path(directory),
+        layout.holder_path(directory),
+        disk=disk,
+        since=since,
+        what=f"run {run_id}",
+    )
 
 
 def _wait_for_holder(holder_path: str) -> Holder | None:

@@ -19,10 +19,10 @@ from astro_async._store import layout
 from astro_async._store.atomic import Disk
 from astro_async._store.catalogue import existing_run_directory
 from astro_async._store.journal import read_run
-from astro_async._store.lock import acquire_lock
+from astro_async._store.lock import acquire_run_lock
 from astro_async._store.recovery import remove_litter, scan_litter
 from astro_async._store.run_store import RunStore
-from astro_async.exceptions import RunRefusedError, StorageError
+from astro_async.exceptions import RunRefusedError
 
 __all__ = [
     "drop_old_versions",
@@ -68,15 +68,7 @@ def remove_run(pipeline_dir: str, run_id: RunId, *, disk: Disk, now: str, unfini
         StorageError: The disk refuses.
     """
     directory = existing_run_directory(pipeline_dir, run_id)
-    if os.path.islink(directory):
-        raise StorageError(f"{directory} is a symbolic link: only what lies in the folder itself is removed")
-    lock = acquire_lock(
-        layout.lock_path(directory),
-        layout.holder_path(directory),
-        disk=disk,
-        since=now,
-        what=f"run {run_id}",
-    )
+    lock = acquire_run_lock(directory, run_id, disk=disk, since=now)
     try:
         # Looked at again: it may have been run since the operator was asked.
         record = read_run(directory).record

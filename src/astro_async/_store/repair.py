@@ -17,7 +17,7 @@ from astro_async._store import layout
 from astro_async._store.atomic import Disk
 from astro_async._store.catalogue import existing_run_directory
 from astro_async._store.inspection import Records, inspect_records, inspect_statistics, scan_links
-from astro_async._store.lock import HeldLock, acquire_lock
+from astro_async._store.lock import HeldLock, acquire_run_lock
 from astro_async._store.recovery import remove_litter, scan_litter
 from astro_async._store.run_store import RunStore
 from astro_async._store.statistics import rebuild_run
@@ -37,13 +37,7 @@ def repair_run(pipeline_dir: str, run_id: RunId, *, disk: Disk, now: str) -> lis
         StorageError: The disk refuses.
     """
     directory = existing_run_directory(pipeline_dir, run_id)
-    lock = acquire_lock(
-        layout.lock_path(directory),
-        layout.holder_path(directory),
-        disk=disk,
-        since=now,
-        what=f"run {run_id}",
-    )
+    lock = acquire_run_lock(directory, run_id, disk=disk, since=now)
     try:
         records = inspect_records(directory)
         if records.run is None or not records.is_sound:

@@ -20,7 +20,7 @@ from astro_async._store import layout
 from astro_async._store.atomic import Disk
 from astro_async._store.catalogue import existing_run_directory
 from astro_async._store.journal import Journal, Reading, read_run
-from astro_async._store.lock import HeldLock, acquire_lock
+from astro_async._store.lock import HeldLock, acquire_run_lock
 from astro_async._store.log import RunLog
 from astro_async._store.publish import Publisher
 from astro_async._store.recovery import refuse_foreign_folders, remove_litter, restore_links
@@ -114,13 +114,7 @@ class RunStore:
             StorageError: The disk refuses.
         """
         directory = existing_run_directory(pipeline_dir, run_id)
-        lock = acquire_lock(
-            layout.lock_path(directory),
-            layout.holder_path(directory),
-            disk=disk,
-            since=now,
-            what=f"run {run_id}",
-        )
+        lock = acquire_run_lock(directory, run_id, disk=disk, since=now)
         try:
             return cls(pipeline_dir, directory, disk, lock)
         except BaseException:

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from astro_async._core.decisions import Waiting
+from astro_async._executor.desk import Decision
 from astro_async.cli.documents import SCHEMA_VERSION
 from astro_async.cli.options import command_line
+from astro_async.cli.output import print_document
 from astro_async.cli.wording import describe_count, describe_waiting_rows, safe
 from astro_async.exceptions import DeskError
 
@@ -20,8 +21,7 @@ __all__ = [
     "FileOption",
     "YesOption",
     "confirm",
-    "decision_document",
-    "print_decided",
+    "tell_decision",
 ]
 
 DeskRunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run id, or 'latest'.")]
@@ -63,32 +63,36 @@ def confirm(question: str, *, yes: bool) -> None:
         raise DeskError("nothing is stored")
 
 
-def print_decided(
-    what: str, *, run_id: str, step_id: str, replaced: int, waiting: Waiting, pipeline_dir: str
-) -> None:
-    """Say what was recorded, what waits now, and what to do next."""
+def tell_decision(what: str, decided: Decision, *, pipeline_dir: str, json: bool, **more: Any) -> None:
+    """Say what was recorded, what waits now, and what to do next; or print the document of the decision.
+
+    Args:
+        what: What was done, in words.
+        decided: What was recorded.
+        pipeline_dir: As the operator gave it.
+        json: Whether the document is wanted, and not words.
+        **more: What else the document holds.
+    """
+    if json:
+        print_document(
+            {
+                "schema_version": SCHEMA_VERSION,
+                "run_id": decided.run_id,
+                "step_id": decided.step_id,
+                "file": decided.file,
+                "rows": decided.rows,
+                "rows_replaced": decided.replaced,
+                "rows_amended_waiting": decided.waiting.amended,
+                "rows_discarded_waiting": decided.waiting.discarded,
+                **more,
+            }
+        )
+        return
     again = (
-        f"; {describe_count(replaced, 'row')} of them for the second time, and this counts"
-        if replaced
+        f"; {describe_count(decided.replaced, 'row')} of them for the second time, and this counts"
+        if decided.replaced
         else ""
     )
     print(f"{what}{again}")
-    print(f"{safe(step_id)} waits for a run with {describe_waiting_rows(waiting)}")
-    print(f"next: {command_line(f'run {run_id}', pipeline_dir)}")
-
-
-def decision_document(
-    *, run_id: str, step_id: str, file: str, rows: int, replaced: int, waiting: Waiting, **more: Any
-) -> dict[str, Any]:
-    """Return the document of a decision."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "run_id": run_id,
-        "step_id": step_id,
-        "file": file,
-        "rows": rows,
-        "rows_replaced": replaced,
-        "rows_amended_waiting": waiting.amended,
-        "rows_discarded_waiting": waiting.discarded,
-        **more,
-    }
+    print(f"{safe(decided.step_id)} waits for a run with {describe_waiting_rows(decided.waiting)}")
+    print(f"next: {command_line(f'run {decided.run_id}', pipeline_dir)}")

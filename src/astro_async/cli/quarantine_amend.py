@@ -16,8 +16,7 @@ from astro_async.cli.desk_options import (
     FileOption,
     YesOption,
     confirm,
-    decision_document,
-    print_decided,
+    tell_decision,
 )
 from astro_async.cli.options import (
     DebugOption,
@@ -89,25 +88,12 @@ def amend(
         return
     confirm(f"amend {describe_count(amendment.rows, 'row')} of {safe(name)}?", yes=yes)
     decided = store_amendment(pipeline_dir, parked, amendment, because=because)
-    if json:
-        document = decision_document(
-            run_id=run_id,
-            step_id=decided.step_id,
-            file=name,
-            rows=decided.rows,
-            replaced=decided.replaced,
-            waiting=decided.waiting,
-            changes=changes,
-        )
-        print_document(document)
-        return
-    print_decided(
+    tell_decision(
         f"amended {describe_count(decided.rows, 'row')} of {safe(name)}",
-        run_id=run_id,
-        step_id=decided.step_id,
-        replaced=decided.replaced,
-        waiting=decided.waiting,
+        decided,
         pipeline_dir=pipeline_dir,
+        json=json,
+        changes=changes,
     )
 
 

@@ -14,8 +14,7 @@ from astro_async.cli.desk_options import (
     FileOption,
     YesOption,
     confirm,
-    decision_document,
-    print_decided,
+    tell_decision,
 )
 from astro_async.cli.options import (
     DebugOption,
@@ -25,7 +24,6 @@ from astro_async.cli.options import (
     make_command,
     show_examples,
 )
-from astro_async.cli.output import print_document
 from astro_async.cli.wording import describe_count, safe
 from astro_async.desk import open_desk, store_discard
 
@@ -71,29 +69,16 @@ def discard(
         )
     chosen = None if rows is None else parse_ranges(rows)
     parked = open_desk(pipeline_dir, run, step, file)
-    run_id, name = parked.record.run_id, parked.flow.name
+    name = parked.flow.name
     found = choose_rows(parked, chosen)
     left = parked.rows[ROW_COLUMN].null_count() if every else 0
     others = f" ({left:,} more have no known place and stay)" if left else ""
     confirm(f"leave {describe_count(found.height, 'row')} of {safe(name)} out{others}?", yes=yes)
     decided = store_discard(pipeline_dir, parked, chosen, because=because)
-    if json:
-        document = decision_document(
-            run_id=run_id,
-            step_id=decided.step_id,
-            file=name,
-            rows=decided.rows,
-            replaced=decided.replaced,
-            waiting=decided.waiting,
-            because=because,
-        )
-        print_document(document)
-        return
-    print_decided(
+    tell_decision(
         f"discarded {describe_count(decided.rows, 'row')} of {safe(name)}{others}",
-        run_id=run_id,
-        step_id=decided.step_id,
-        replaced=decided.replaced,
-        waiting=decided.waiting,
+        decided,
         pipeline_dir=pipeline_dir,
+        json=json,
+        because=because,
     )
