@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         discard,
         export_quarantine,
         preview_amendment,
+        withdraw,
     )
     from astro_async.exceptions import AstroError
     from astro_async.expectation import Expectation
@@ -87,6 +88,7 @@ __all__ = [
     "run",
     "stream",
     "verify",
+    "withdraw",
 ]
 
 _HOME_OF = {
@@ -133,6 +135,7 @@ _HOME_OF = {
     "run": "api",
     "stream": "api",
     "verify": "api",
+    "withdraw": "desk",
 }
 
 

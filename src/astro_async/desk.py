@@ -1,7 +1,7 @@
-"""The repair desk for applications: parked rows out, corrected rows back, rows left out for good.
+"""The repair desk for applications: parked rows out, corrected rows back, rows left out, decisions withdrawn.
 
-What the commands `astro quarantine export`, `amend` and `discard` do. Needs no pipeline; works in threads, so
-an event loop goes on meanwhile.
+What the commands `astro quarantine export`, `amend`, `discard` and `withdraw` do. Needs no pipeline; works in
+threads, so an event loop goes on meanwhile.
 """
 
 from __future__ import annotations
@@ -10,20 +10,22 @@ import os
 from collections.abc import Iterable
 from typing import Literal
 
+from astro_async._core.decisions import choose_decided
 from astro_async._core.names import RunId
 from astro_async._executor.clock import format_time
-from astro_async._executor.desk import (
+from astro_async._executor.decisions import (
+    DecidedRows,
     Decision,
-    choose_rows,
-    compare_file,
-    export_rows,
+    load_decided,
     record_decision,
-    refuse_while_running,
+    record_withdrawal,
 )
+from astro_async._executor.desk import choose_rows, compare_file, export_rows, refuse_while_running
 from astro_async._executor.invocation import Services
 from astro_async._executor.parked import ParkedRows, load_parked
 from astro_async._frames.amendments import Amendment, ColumnChange
 from astro_async._frames.columns import ROW_COLUMN
+from astro_async._store.layout import run_directory
 from astro_async._threads import in_thread
 from astro_async.exceptions import DeskError
 from astro_async.reading import read_run
@@ -31,14 +33,18 @@ from astro_async.reading import read_run
 __all__ = [
     "Amendment",
     "ColumnChange",
+    "DecidedRows",
     "Decision",
     "amend",
     "discard",
     "export_quarantine",
+    "open_decisions",
     "open_desk",
     "preview_amendment",
     "store_amendment",
     "store_discard",
+    "store_withdrawal",
+    "withdraw",
 ]
 
 PathLike = str | os.PathLike[str]
@@ -201,6 +207,50 @@ async def discard(
     return await in_thread(decide)
 
 
+async def withdraw(
+    rows: Iterable[int] | None,
+    *,
+    because: str | None = None,
+    pipeline_dir: PathLike = ".",
+    run_id: str,
+    step_id: str,
+    file: str | None = None,
+    services: Services | None = None,
+) -> Decision:
+    """Take back all that was decided about rows: the next attempt of the step is given them as they came.
+
+    It needs no parked rows: the way out where a step fails because a row is gone that was decided about. Of a
+    step that has completed with those decisions, the next run runs it again.
+
+    Args:
+        rows: The positions at which they were decided about; None for all decided rows of the step and file.
+        because: Why; kept with the decision.
+        pipeline_dir: Where runs are kept, under `.working/`.
+        run_id: The run; `"latest"` for the newest.
+        step_id: The step.
+        file: The file; may be left out where only rows of one are decided.
+        services: For tests.
+
+    Returns:
+        What was recorded: `was_amended` and `was_discarded` count what is taken back.
+
+    Raises:
+        RunNotFoundError: There is no such run.
+        RunRefusedError: Nothing is decided there, or about several files; the step has run meanwhile; the
+            decisions have been removed to free them.
+        DeskError: Nothing is decided about one of the rows; nothing is stored.
+        RunLockedError: The run is going on.
+        StorageError: The disk refuses; nothing is withdrawn then.
+    """
+    chosen = None if rows is None else [range(row, row + 1) for row in rows]
+
+    def decide() -> Decision:
+        decided = open_decisions(pipeline_dir, run_id, step_id, file, services=services)
+        return store_withdrawal(pipeline_dir, decided, chosen, because=because, services=services)
+
+    return await in_thread(decide)
+
+
 # -- the same in steps, for a dialogue ---------------------------------------------------------
 
 
@@ -287,4 +337,58 @@ def store_discard(
         disk=services.disk,
         clock=services.clock,
         attempt=parked.step.attempt,
+    )
+
+
+def open_decisions(
+    pipeline_dir: PathLike,
+    run_id: str,
+    step_id: str,
+    file: str | None,
+    *,
+    services: Services | None = None,
+) -> DecidedRows:
+    """Load the rows about which decisions stand. Blocks; takes no lock, but refuses a run that is going on.
+
+    Raises:
+        RunNotFoundError: There is no such run.
+        RunRefusedError: Nothing is decided, or about several files, or the decisions have been removed.
+        RunLockedError: The run is going on.
+        StorageError: A patch is missing or torn.
+    """
+    services = services or Services()
+    directory = os.fspath(pipeline_dir)
+    record = read_run(directory, run_id)
+    refuse_while_running(directory, record, disk=services.disk, now=format_time(services.clock()))
+    step, name = choose_decided(record, step_id, file)
+    rows = load_decided(run_directory(directory, record.run_id), record, step_id, name)
+    return DecidedRows(record, step, name, rows)
+
+
+def store_withdrawal(
+    pipeline_dir: PathLike,
+    decided: DecidedRows,
+    rows: list[range] | None,
+    *,
+    because: str | None,
+    services: Services | None = None,
+) -> Decision:
+    """Record that decisions which `open_decisions` gave are withdrawn. Blocks; takes the lock of the run.
+
+    Raises:
+        As `withdraw`.
+    """
+    if rows == []:
+        raise DeskError("no rows are named: name some, or all")
+    services = services or Services()
+    return record_withdrawal(
+        os.fspath(pipeline_dir),
+        RunId(decided.record.run_id),
+        decided.step.step_id,
+        decided.name,
+        positions=rows,
+        because=because,
+        disk=services.disk,
+        clock=services.clock,
+        attempt=decided.step.attempt,
     )

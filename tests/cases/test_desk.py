@@ -26,7 +26,7 @@ from astro_async import (
     preview_amendment,
     read_run,
 )
-from astro_async._core.decisions import Forecast
+from astro_async._core.decisions import Forecast, Waiting
 from astro_async._executor.forecast import forecast_checks
 from astro_async.exceptions import DeskError, RunLockedError, RunRefusedError
 from astro_async.testing import ingest_frames, read_file, read_quarantine
@@ -105,7 +105,7 @@ async def test_rows_go_out_with_their_places_and_come_back_corrected(tmp_path: P
     decided = await desk.amend("check-0", "2,a,7", '4,"",9')
     assert decided is not None
     assert (decided.rows, decided.replaced, decided.waiting.amended) == (2, 0, 2)
-    assert (await desk.discard("check-0", [1])).waiting == (2, 1)
+    assert (await desk.discard("check-0", [1])).waiting == Waiting(2, 1)
     result = await desk.run(pipeline)
     assert result.status is RunStatus.COMPLETED
     assert desk.rows() == [("b", 1), ("a", 7), ("c", 2), ("", 9)]
@@ -154,7 +154,7 @@ async def test_the_later_of_two_decisions_about_a_row_counts(tmp_path: Path) -> 
     # Both were decided before: one was to be left out, and now is not.
     third = await desk.amend("check-0", "1,first,11", "4,d,40")
     assert third is not None
-    assert (third.rows, third.replaced, third.waiting) == (2, 2, (2, 1))
+    assert (third.rows, third.replaced, third.waiting) == (2, 2, Waiting(2, 1))
     assert read_run(tmp_path, desk.run_id).patches[-1].amended_waiting == 2
     await desk.run(pipeline)
     assert desk.rows() == [("b", 1), ("first", 11), ("c", 2), ("d", 40)]

@@ -11,7 +11,7 @@ import astro_async
 from astro_async import AstroFileSpec, IngestFileSpec, Pipeline, RunStatus, StepStatus, expect, read_run
 from astro_async._core.names import RunId
 from astro_async._executor.clock import utc_now
-from astro_async._executor.desk import record_decision
+from astro_async._executor.decisions import record_decision
 from astro_async._store.atomic import Disk
 from astro_async.testing import ingest_frames, read_file, read_quarantine
 
@@ -121,5 +121,7 @@ async def test_a_patch_whose_rows_are_gone_fails_the_step(tmp_path: Path) -> Non
     result = await astro_async.run(pipeline, pipeline_dir=tmp_path, run_id=run_id)
     assert result.exit_code == 1
     assert result.record is not None
-    assert "1 of 1 amended rows are not in the file any more" in (result.record.steps["low"].detail or "")
+    detail = result.record.steps["low"].detail or ""
+    assert "1 of 1 decided rows are not in the file any more as they were" in detail
+    assert f"`astro quarantine withdraw {run_id} low --file scores --rows 0` takes back" in detail
     assert read_file(tmp_path, run_id, "scores").equals(frame)

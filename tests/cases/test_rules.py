@@ -31,7 +31,7 @@ from astro_async._core.events import RuleCount
 from astro_async._core.names import RunId
 from astro_async._core.verification import unexplained_rows
 from astro_async._executor.clock import utc_now
-from astro_async._executor.desk import record_decision
+from astro_async._executor.decisions import record_decision
 from astro_async._store.atomic import Disk
 from astro_async.cli.documents import run_document
 from astro_async.exceptions import PipelineError

@@ -129,7 +129,7 @@ def test_the_later_decision_counts_and_says_so(project: Path) -> None:
     astro(*discard, "--all")
     Path("rows.csv").write_text("_astro_row,id,score\n0,1,5\n")
     told = astro("quarantine", "amend", "latest", "low", "rows.csv", "--yes").stdout
-    assert "amended 1 row of scores; 1 row of them for the second time, and this counts\n" in told
+    assert "amended 1 row of scores; of them 1 was discarded before, and this counts now\n" in told
     assert "low waits for a run with 1 row amended, 1 row discarded\n" in told
     counted = document("quarantine", "stats", "latest", "low")["quarantine"]
     assert counted == [
@@ -140,6 +140,7 @@ def test_the_later_decision_counts_and_says_so(project: Path) -> None:
             "rows_quarantined": 2,
             "rows_amended_waiting": 1,
             "rows_discarded_waiting": 1,
+            "rows_withdrawn_waiting": 0,
             "rows_undecided": 0,
             "reasons": {"too low": 2},
         }

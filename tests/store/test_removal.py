@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -18,7 +19,7 @@ from astro_async._store.atomic import Disk
 from astro_async._store.layout import list_run_ids, run_directory, statistics_path
 from astro_async._store.lock import acquire_lock
 from astro_async._store.removal import (
-    drop_old_versions,
+    drop_files,
     measure_droppable,
     measure_run,
     remove_leftovers,
@@ -148,19 +149,19 @@ def test_dying_while_versions_are_dropped(copies: Iterator[Path], completed: tup
     while True:
         folder = next(copies)
         directory = run_directory(str(folder), run_id)
-        before = measure_droppable(directory, astro_async.read_run(folder, run_id))
+        before = measure_droppable(directory, astro_async.read_run(folder, run_id), "versions")
         assert before > 0
         try:
-            drop_old_versions(str(folder), run_id, disk=MortalDisk(deaths + 1), now=TIME)
+            drop_files(str(folder), run_id, "versions", disk=MortalDisk(deaths + 1), now=TIME)
         except Death:
             deaths += 1
             assert_sound(folder, run_id)
-            drop_old_versions(str(folder), run_id, disk=Disk(), now=TIME)
+            drop_files(str(folder), run_id, "versions", disk=Disk(), now=TIME)
             is_over = False
         else:
             is_over = True
         assert_sound(folder, run_id)
-        assert measure_droppable(directory, astro_async.read_run(folder, run_id)) == 0
+        assert measure_droppable(directory, astro_async.read_run(folder, run_id), "versions") == 0
         versions = os.listdir(f"{directory}/versions/a")
         assert versions == ["s3.1.parquet"]
         if is_over:
@@ -177,8 +178,8 @@ def test_what_is_not_removed(tmp_path: Path) -> None:
     with pytest.raises(RunRefusedError, match="is ingested, not completed"):
         remove_run(str(tmp_path), fresh, disk=Disk(), now=TIME)
     for run_id in (parked, fresh):
-        with pytest.raises(RunRefusedError, match="keeps its versions, for a retry may need them"):
-            drop_old_versions(str(tmp_path), run_id, disk=Disk(), now=TIME)
+        with pytest.raises(RunRefusedError, match="keeps its files, for a retry may need them"):
+            drop_files(str(tmp_path), run_id, "versions", disk=Disk(), now=TIME)
     remove_run(str(tmp_path), fresh, disk=Disk(), now=TIME, unfinished=True)
     assert list_run_ids(str(tmp_path)) == [parked]
 
@@ -190,7 +191,7 @@ def test_a_run_that_goes_on(copies: Iterator[Path], completed: tuple[Path, RunId
         f"{directory}/run.lock", f"{directory}/run.holder.json", disk=Disk(), since=TIME, what=""
     )
     try:
-        for act in (remove_run, drop_old_versions):
+        for act in (remove_run, partial(drop_files, what="versions"), partial(drop_files, what="quarantine")):
             with pytest.raises(RunLockedError, match=f"run {run_id} is locked by process {os.getpid()}"):
                 act(str(folder), run_id, disk=Disk(), now=TIME)
     finally:

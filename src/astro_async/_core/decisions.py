@@ -1,11 +1,13 @@
 """What waits in quarantine, and what operators have decided about it. Pure.
 
-A decision is about rows that one attempt of a step set aside. It waits until the step starts again.
+A decision is about rows that one attempt of a step set aside. It waits until the step starts again, and
+counts from then on, until it is withdrawn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,15 +20,19 @@ from astro_async.exceptions import RunRefusedError
 __all__ = [
     "Forecast",
     "Waiting",
+    "choose_decided",
     "choose_flow",
     "choose_flows",
     "count_waiting",
     "find_same_again",
     "flows_in_quarantine",
+    "given_patches",
     "group_patches",
+    "has_decisions",
     "ingest_step",
     "parked_flows",
-    "waiting_patches",
+    "waiting_group",
+    "withdraw_command",
 ]
 
 
@@ -52,14 +58,18 @@ class Forecast:
 
 
 class Waiting(NamedTuple):
-    """How many rows of a step and file are decided, and wait for the step to start again."""
+    """How many rows of a step and file are decided, and wait for the step to start again.
+
+    Of `withdrawn` rows a decision that the last attempt was given has been withdrawn.
+    """
 
     amended: int = 0
     discarded: int = 0
+    withdrawn: int = 0
 
     @property
     def rows(self) -> int:
-        """Both together."""
+        """Amended and discarded ones together."""
         return self.amended + self.discarded
 
 
@@ -151,36 +161,87 @@ def choose_flow(record: RunRecord, step_id: str | None, name: str | None) -> tup
     return chosen[0]
 
 
-def group_patches(record: RunRecord) -> dict[tuple[str, str], list[list[Patch]]]:
-    """Return patches by step and file, in the order in which they apply.
+def group_patches(patches: Iterable[Patch]) -> dict[tuple[str, str], list[list[Patch]]]:
+    """Return the patches of decisions that stand, by step and file, in the order in which they apply.
 
-    Those about rows of one attempt are together: of two about one row the later one counts.
+    Those about rows of one attempt are together: of two about one row the later one counts. A withdrawal is
+    in every group before it.
     """
     found: dict[tuple[str, str], list[list[Patch]]] = {}
-    for patch in record.patches:
+    for patch in patches:
         groups = found.setdefault((patch.step_id, patch.file), [])
+        if patch.withdrawn:
+            if not patch.standing:
+                groups.clear()
+            for group in groups:
+                group.append(patch)
+            continue
         if not groups or groups[-1][0].attempt != patch.attempt:
             groups.append([])
         groups[-1].append(patch)
-    return found
+    return {key: groups for key, groups in found.items() if groups}
 
 
-def waiting_patches(record: RunRecord, step_id: str, name: str) -> list[Patch]:
+def given_patches(record: RunRecord, step_id: str, name: str) -> list[list[Patch]]:
+    """Return the decisions that the last attempt of a step was given, without those made since."""
+    attempt = record.steps[step_id].attempt
+    earlier = (patch for patch in record.patches if patch.attempt < attempt)
+    return group_patches(earlier).get((step_id, name), [])
+
+
+def waiting_group(record: RunRecord, step_id: str, name: str) -> list[Patch]:
     """Return the decisions about rows that the last attempt of a step set aside."""
-    step = record.steps.get(step_id)
-    return [
-        patch
-        for patch in record.patches
-        if (patch.step_id, patch.file) == (step_id, name)
-        and step is not None
-        and patch.attempt == step.attempt
-    ]
+    groups = group_patches(record.patches).get((step_id, name), [])
+    return groups[-1] if groups and groups[-1][0].attempt == record.steps[step_id].attempt else []
 
 
 def count_waiting(record: RunRecord, step_id: str, name: str) -> Waiting:
     """Count the rows of a step and file that are decided and wait for the step to start again."""
-    patches = waiting_patches(record, step_id, name)
-    return Waiting(patches[-1].amended_waiting, patches[-1].discarded_waiting) if patches else Waiting()
+    step = record.steps.get(step_id)
+    for patch in reversed(record.patches):
+        if (patch.step_id, patch.file) == (step_id, name):
+            if step is None or patch.attempt != step.attempt:
+                break
+            return Waiting(patch.amended_waiting, patch.discarded_waiting, patch.withdrawn_waiting)
+    return Waiting()
+
+
+def has_decisions(patches: Iterable[Patch], removed: Iterable[str]) -> bool:
+    """Whether a decision stands about rows of a step that is not among the removed ones."""
+    gone = set(removed)
+    return any(step_id not in gone for step_id, _ in group_patches(patches))
+
+
+def withdraw_command(run_id: str, step_id: str, name: str) -> str:
+    """Return the command that withdraws decisions about rows of a step and file; the rows are to be added."""
+    return f"astro quarantine withdraw {run_id} {step_id} --file {shlex.quote(name)}"
+
+
+def choose_decided(record: RunRecord, step_id: str, name: str | None) -> tuple[StepRecord, str]:
+    """Return the step, and the file about whose rows decisions stand.
+
+    Raises:
+        RunRefusedError: None stands, or about several files and none is named.
+    """
+    if step_id not in record.steps:
+        raise RunRefusedError(f"{step_id!r} is no step of run {record.run_id}")
+    names = [file for step, file in group_patches(record.patches) if step == step_id]
+    if not names:
+        raise RunRefusedError(
+            f"nothing is decided about rows of step {step_id!r} of run {record.run_id}, so there is nothing "
+            "to withdraw"
+        )
+    if name is None and len(names) > 1:
+        raise RunRefusedError(
+            f"rows of several files are decided for step {step_id!r}: name one of {', '.join(names)} (--file)"
+        )
+    chosen = names[0] if name is None else name
+    if chosen not in names:
+        raise RunRefusedError(
+            f"nothing is decided about rows of {chosen!r} for step {step_id!r}, but about rows of "
+            f"{', '.join(names)}"
+        )
+    return record.steps[step_id], chosen
 
 
 def find_same_again(

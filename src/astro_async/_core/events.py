@@ -303,8 +303,13 @@ class RowsPatched(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False
         because: Why, in the operator's words.
         amended_waiting: Rows of the step and file that are amended and not yet run, this decision included.
         discarded_waiting: Rows that are left out and not yet run, this decision included.
+        withdrawn: How many of them are judged again as they came: all of `rows`, or none. Then the patch
+            holds positions only, and what was decided before about rows at them counts no more.
+        withdrawn_waiting: Rows about which the last attempt was given a decision that has been withdrawn.
+        standing: Of a withdrawal: about how many rows of the step and file a decision still stands.
 
-    `attempt` is the one that set the rows aside. Of two decisions about one row of it the later one counts.
+    `attempt` is the one that set the rows aside, of a withdrawal the last one. Of two decisions about one row
+    of an attempt the later one counts.
     """
 
     file: str
@@ -314,10 +319,13 @@ class RowsPatched(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False
     because: str | None = None
     amended_waiting: int = 0
     discarded_waiting: int = 0
+    withdrawn: int = 0
+    withdrawn_waiting: int = 0
+    standing: int = 0
 
 
 class VersionsDropped(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="versions_dropped"):
-    """Versions that are not the last of their file are about to be removed, to free their bytes.
+    """Files that only a re-run needs are about to be removed: old versions, or what was decided about rows.
 
     Attributes:
         paths: Relative to the run directory.

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from astro_async._core.decisions import group_patches
 from astro_async._core.events import VersionWritten
 from astro_async._core.graph import Graph, StepNode
 from astro_async._core.names import StepId
@@ -21,7 +22,16 @@ from astro_async._core.records import RunRecord, StepRecord, written_paths
 from astro_async._core.status import StepStatus
 from astro_async.exceptions import RunRefusedError
 
-__all__ = ["Plan", "Reason", "StaleRead", "VersionTable", "active_versions", "droppable_versions", "plan_run"]
+__all__ = [
+    "Plan",
+    "Reason",
+    "StaleRead",
+    "VersionTable",
+    "active_versions",
+    "droppable_decisions",
+    "droppable_versions",
+    "plan_run",
+]
 
 _DONE: Final = frozenset({StepStatus.COMPLETE, StepStatus.SKIPPED})
 
@@ -38,6 +48,7 @@ class Reason(StrEnum):
     FAILED = "failed"
     BLOCKED = "blocked"
     NAMED = "named"
+    WITHDRAWN = "withdrawn"
     DEPENDENCY = "dependency"
     INPUT = "input"
 
@@ -112,12 +123,15 @@ def plan_run(graph: Graph, run: RunRecord, *, rerun: Collection[str] = ()) -> Pl
         )
     named = frozenset(rerun)
     current = {name: file.parquet_path for name, file in run.files.items()}
+    withdrawn = _withdrawn_since(run)
     again: dict[StepId, Reason] = {}
     because: dict[StepId, str] = {}
     stale: list[StaleRead] = []
     for node in graph.nodes:
         record = run.steps.get(node.step_id)
         reason, cause = _judge(node, record, current, named, again)
+        if reason is None and node.step_id in withdrawn:
+            reason = Reason.WITHDRAWN
         if reason is not None:
             if run.dropped:
                 _refuse_dropped(node, current, run, graph)
@@ -176,7 +190,29 @@ def _has_published(record: StepRecord) -> bool:
     return any(flow.published is not None or flow.saved for flow in record.files)
 
 
+def _withdrawn_since(run: RunRecord) -> set[str]:
+    """Return the steps whose last attempt was given decisions that have been withdrawn since."""
+    return {
+        patch.step_id
+        for patch in run.patches
+        if patch.withdrawn_waiting
+        and patch.step_id in run.steps
+        and run.steps[patch.step_id].attempt == patch.attempt
+    }
+
+
 def _refuse_dropped(node: StepNode, current: dict[str, str], run: RunRecord, graph: Graph) -> None:
+    groups = group_patches(run.patches)
+    if any(
+        patch.path in run.dropped
+        for name in node.files
+        for group in groups.get((node.step_id, name), [])
+        for patch in group
+    ):
+        raise RunRefusedError(
+            f"what was decided about rows of step {node.step_id!r} was removed by `astro cleanup "
+            "--quarantine`, so it cannot run again: ingest the source again"
+        )
     gone = sorted(current[name] for name in node.files if current.get(name) in run.dropped)
     if gone:
         raise RunRefusedError(
@@ -202,6 +238,14 @@ def _where_to_begin(gone: list[str], run: RunRecord, graph: Graph) -> str:
         reads = run.steps[graph.nodes[position].step_id].read_versions().values()
         wanted.update(path for path in reads if path in run.dropped and maker_of.get(path, -1) < position)
     return f"run again from the step that everything comes from, with --rerun {graph.nodes[earliest].step_id}"
+
+
+def droppable_decisions(run: RunRecord) -> list[str]:
+    """Return the paths of the files on disk that only the repair desk needs, of a run that is completed.
+
+    What steps set aside is gone by then. What an ingest has parked is decided by nobody, and stays.
+    """
+    return [patch.path for patch in run.patches if patch.path not in run.dropped]
 
 
 def droppable_versions(run: RunRecord) -> list[VersionWritten]:

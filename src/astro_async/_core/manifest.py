@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from astro_async._core.decisions import has_decisions
 from astro_async._core.events import PartWritten, check_flow
 from astro_async._core.lineage import active_versions
 from astro_async._core.names import (
@@ -82,7 +83,7 @@ class ManifestHead(msgspec.Struct, frozen=True, kw_only=True):
         rows_quarantined: Rows that wait in quarantine.
         removed_steps: Attempts of steps that the pipeline no longer has.
         unlinked_names: Names given with `save_to` by attempts that are forgotten.
-        dropped_versions: Versions that were removed to free their bytes.
+        dropped_versions: Versions and patches that were removed, though records name them.
 
     The other fields are those of `RunRecord`.
     """
@@ -286,4 +287,5 @@ def summarise(manifest: ManifestHead, *, locked: bool) -> RunSummary:
         source_directory=manifest.source_directory,
         counts=manifest.step_counts,
         rows_quarantined=manifest.rows_quarantined,
+        is_decided=has_decisions(manifest.patches, manifest.removed_steps),
     )

@@ -120,8 +120,7 @@ class Patch(msgspec.Struct, frozen=True, omit_defaults=True):
         because: Why, in the operator's words.
         recorded_at: When.
         attempt: The attempt of the step that set the rows aside.
-        amended_waiting: As `RowsPatched`.
-        discarded_waiting: As `RowsPatched`.
+        amended_waiting: As `RowsPatched`, and so are the others.
     """
 
     step_id: str
@@ -134,6 +133,9 @@ class Patch(msgspec.Struct, frozen=True, omit_defaults=True):
     attempt: int = 0
     amended_waiting: int = 0
     discarded_waiting: int = 0
+    withdrawn: int = 0
+    withdrawn_waiting: int = 0
+    standing: int = 0
 
 
 class RunRecord(msgspec.Struct):
@@ -154,7 +156,7 @@ class RunRecord(msgspec.Struct):
         patches: Decisions about single rows, in the order in which they apply.
         unlinked: Names given with `save_to` by attempts that are forgotten, until the run has ended: a link
             that no record names any more may still be there.
-        dropped: Versions that were removed to free their bytes, though records name them.
+        dropped: Versions and patches that were removed, though records name them.
         detail: Why the last invocation ended as it did.
         seq: Number of the last event.
         finished_at: When the last invocation ended.
@@ -362,6 +364,9 @@ def _patch(event: RowsPatched) -> Patch:
         attempt=event.attempt or 0,
         amended_waiting=event.amended_waiting,
         discarded_waiting=event.discarded_waiting,
+        withdrawn=event.withdrawn,
+        withdrawn_waiting=event.withdrawn_waiting,
+        standing=event.standing,
     )
 
 

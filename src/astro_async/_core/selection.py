@@ -29,6 +29,7 @@ class RunSummary:
         source_directory: Where its files came from.
         counts: Steps by status.
         rows_quarantined: Rows that wait in quarantine.
+        is_decided: Whether decisions stand about rows of it.
     """
 
     run_id: RunId
@@ -39,6 +40,7 @@ class RunSummary:
     source_directory: str
     counts: dict[str, int]
     rows_quarantined: int
+    is_decided: bool = False
 
 
 def has_something_to_do(summary: RunSummary) -> bool:

@@ -22,6 +22,7 @@ import anyio
 import msgspec
 import polars as pl
 
+from astro_async._core.decisions import withdraw_command
 from astro_async._core.events import FileFlow, StatRecorded
 from astro_async._core.status import StepStatus
 from astro_async._frames.columns import ROW_COLUMN
@@ -194,7 +195,8 @@ class Attempt(msgspec.Struct, gc=False, eq=False):
         path = f"{self.staging.run_directory}/{given.path}"
         patches = self.resources.patches.get((self.step.step_id, spec.ingest_name))
         if patches:
-            path = _stage_patched(output, path, patches, self.staging)
+            withdraw = withdraw_command(self.resources.context.run_id, self.step.step_id, spec.ingest_name)
+            path = _stage_patched(output, path, patches, self.staging, withdraw)
         return AstroFile(spec, output, path, self.staging)
 
     def flows(self, published: Sequence[FileFlow]) -> tuple[FileFlow, ...]:
@@ -224,14 +226,16 @@ class Attempt(msgspec.Struct, gc=False, eq=False):
         return is_first
 
 
-def _stage_patched(output: FileOutput, path: str, patches: Sequence[Sequence[str]], staging: Staging) -> str:
+def _stage_patched(
+    output: FileOutput, path: str, patches: Sequence[Sequence[str]], staging: Staging, withdraw: str
+) -> str:
     """Stage what patches make of a version, and note it in the output; return its path. Blocks.
 
     Raises:
         StepError: Rows of a patch are not in the version any more.
         StorageError: The disk refuses.
     """
-    patched = apply_patches(scan_frame(path), load_patches(patches))
+    patched = apply_patches(scan_frame(path), load_patches(patches), withdraw=withdraw)
     whole, given, rows = staging.next_path(), staging.next_path(), staging.next_path()
     write_frame(patched, whole)
     written = write_frame(scan_frame(whole).drop(ROW_COLUMN), given)

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from astro_async._core.decisions import Forecast, group_patches
+from astro_async._core.decisions import Forecast, group_patches, withdraw_command
 from astro_async._core.events import FileFlow
 from astro_async._core.lineage import Plan
 from astro_async._core.records import RunRecord, StepRecord
-from astro_async._executor.parked import load_parked, scan_amended
+from astro_async._executor.parked import load_parked, patch_paths, scan_amended
 from astro_async._frames.columns import ROW_COLUMN
 from astro_async._frames.parquet import load_frame, scan_frame, write_frame
 from astro_async._frames.split import split_lazy
@@ -67,13 +67,14 @@ def _forecast(
     assert isinstance(step.fn, CheckStep)
     reads = parked.read_versions()
     directory = run_directory(pipeline_dir, record.run_id)
-    groups = group_patches(record).get((step.step_id, flow.name), [])
-    patches = [[f"{directory}/{patch.path}" for patch in group] for group in groups]
+    groups = group_patches(record.patches).get((step.step_id, flow.name), [])
+    patches = patch_paths(directory, groups)
+    withdraw = withdraw_command(record.run_id, step.step_id, flow.name)
     try:
         before = load_parked(pipeline_dir, record, parked.step_id, flow.name).rows[ROW_COLUMN]
         with tempfile.TemporaryDirectory(prefix="astro-forecast-") as folder:
             given, good, bad = (f"{folder}/{name}.parquet" for name in ("given", "good", "bad"))
-            write_frame(scan_amended(f"{directory}/{flow.read}", patches), given)
+            write_frame(scan_amended(f"{directory}/{flow.read}", patches, withdraw=withdraw), given)
             frame = scan_frame(given).drop(ROW_COLUMN)
             rules = compile_rule_set(
                 list(flatten_rules(step.fn.rules)),

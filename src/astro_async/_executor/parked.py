@@ -8,17 +8,17 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from astro_async._core.decisions import choose_flow, group_patches
+from astro_async._core.decisions import choose_flow, given_patches, withdraw_command
 from astro_async._core.events import FileFlow, PartWritten
 from astro_async._core.names import INGEST_STEP
-from astro_async._core.records import RunRecord, StepRecord
+from astro_async._core.records import Patch, RunRecord, StepRecord
 from astro_async._frames.columns import REASON_COLUMN, ROW_COLUMN
 from astro_async._frames.parquet import load_frame, load_parts, read_schema, scan_frame
 from astro_async._frames.patches import apply_patches, load_patches
 from astro_async._frames.positions import find_positions
 from astro_async._store.layout import run_directory
 
-__all__ = ["ParkedRows", "applied_patches", "load_parked", "load_parked_rows", "scan_amended"]
+__all__ = ["ParkedRows", "load_parked", "load_parked_rows", "patch_paths", "scan_amended"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,28 +93,25 @@ def load_parked_rows(directory: str, flow: FileFlow, limit: int = 0) -> pl.DataF
     return frame.head(limit) if limit else frame
 
 
-def applied_patches(directory: str, record: RunRecord, step: StepRecord, name: str) -> list[list[str]]:
-    """Return the paths of the patches that the last attempt of a step was given; those that wait are not."""
-    groups = group_patches(record).get((step.step_id, name), [])
-    return [
-        [f"{directory}/{patch.path}" for patch in group]
-        for group in groups
-        if group[0].attempt < step.attempt
-    ]
+def patch_paths(directory: str, groups: Sequence[Sequence[Patch]]) -> list[list[str]]:
+    """Return the paths of grouped patches, in a run directory."""
+    return [[f"{directory}/{patch.path}" for patch in group] for group in groups]
 
 
-def scan_amended(path: str, patches: Sequence[Sequence[str]]) -> pl.LazyFrame:
+def scan_amended(path: str, patches: Sequence[Sequence[str]], *, withdraw: str) -> pl.LazyFrame:
     """Return what patches make of a version, behind `_astro_row`, the position in the version.
 
     Raises:
         StepError: Rows of a patch are not in the version any more.
         StorageError: A patch cannot be read.
     """
-    return apply_patches(scan_frame(path), load_patches(patches))
+    return apply_patches(scan_frame(path), load_patches(patches), withdraw=withdraw)
 
 
 def _scan_given(directory: str, record: RunRecord, step: StepRecord, flow: FileFlow) -> pl.LazyFrame:
-    return scan_amended(f"{directory}/{flow.read}", applied_patches(directory, record, step, flow.name))
+    patches = patch_paths(directory, given_patches(record, step.step_id, flow.name))
+    withdraw = withdraw_command(record.run_id, step.step_id, flow.name)
+    return scan_amended(f"{directory}/{flow.read}", patches, withdraw=withdraw)
 
 
 def _load_known_positions(directory: str, parts: Sequence[PartWritten]) -> pl.Series:

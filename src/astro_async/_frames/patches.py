@@ -13,15 +13,16 @@ import polars as pl
 from astro_async._frames.columns import RESERVED_PREFIX, ROW_COLUMN
 from astro_async._frames.conform import conform_rows
 from astro_async._frames.parquet import load_frame
-from astro_async._frames.positions import find_positions
+from astro_async._frames.positions import describe_positions, find_positions
 from astro_async.exceptions import QuarantineError, StepError
 
-__all__ = ["apply_patches", "build_patch", "load_patches", "merge_decisions"]
+__all__ = ["apply_patches", "build_patch", "count_decisions", "load_patches", "merge_decisions"]
 
 _ORIGINAL = "original"
 _REPLACEMENT = "replacement"
 _THERE = f"{RESERVED_PREFIX}there"
 _IS_PATCHED = f"{RESERVED_PREFIX}is_patched"
+_MOST_RANGES = 100
 
 
 def build_patch(
@@ -69,13 +70,22 @@ def load_patches(groups: Sequence[Sequence[str]]) -> list[pl.DataFrame]:
 
 
 def merge_decisions(patches: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Make one patch of those about rows that one attempt set aside: the later decision on a row counts."""
-    joined = pl.concat(patches)
+    """Make one patch of those about rows that one attempt set aside: the later decision on a row counts.
+
+    A patch of positions only withdraws what stands there. The first one is no such patch.
+    """
+    joined = pl.concat(patches, how="diagonal")
     is_last = pl.col(ROW_COLUMN).is_null() | pl.col(ROW_COLUMN).is_last_distinct()
-    return joined.filter(is_last)
+    return joined.filter(is_last).filter(pl.col(_ORIGINAL).is_not_null())
 
 
-def apply_patches(snapshot: pl.LazyFrame, patches: Sequence[pl.DataFrame]) -> pl.LazyFrame:
+def count_decisions(patch: pl.DataFrame) -> tuple[int, int]:
+    """Return how many rows a patch amends, and how many it leaves out."""
+    discarded = patch.get_column(_REPLACEMENT).null_count()
+    return patch.height - discarded, discarded
+
+
+def apply_patches(snapshot: pl.LazyFrame, patches: Sequence[pl.DataFrame], *, withdraw: str) -> pl.LazyFrame:
     """Return the rows of a snapshot with patches applied in their order.
 
     A patch applies at its position if the content there is the original; else to as many equal rows as it
@@ -84,6 +94,7 @@ def apply_patches(snapshot: pl.LazyFrame, patches: Sequence[pl.DataFrame]) -> pl
     Args:
         snapshot: The unamended rows, streamed once for each patch and once for the result.
         patches: Made by `build_patch`.
+        withdraw: The command that withdraws decisions, for the message where that is the way out.
 
     Returns:
         The columns of the snapshot behind `_astro_row` (UInt64), the position of each row in it.
@@ -94,12 +105,14 @@ def apply_patches(snapshot: pl.LazyFrame, patches: Sequence[pl.DataFrame]) -> pl
     schema = snapshot.collect_schema()
     frame = snapshot.with_row_index(ROW_COLUMN).with_columns(pl.col(ROW_COLUMN).cast(pl.UInt64))
     for patch in patches:
-        places = _locate(frame, patch, schema)
+        if patch.is_empty():
+            continue
+        places = _locate(frame, patch, schema, withdraw)
         frame = _apply(frame, patch.with_columns(places), schema)
     return frame
 
 
-def _locate(frame: pl.LazyFrame, patch: pl.DataFrame, schema: pl.Schema) -> pl.Series:
+def _locate(frame: pl.LazyFrame, patch: pl.DataFrame, schema: pl.Schema, withdraw: str) -> pl.Series:
     """Return the position, in the snapshot, of each row of a patch."""
     asked = patch.select(ROW_COLUMN, _ORIGINAL)
     there = (
@@ -124,9 +137,12 @@ def _locate(frame: pl.LazyFrame, patch: pl.DataFrame, schema: pl.Schema) -> pl.S
     moved = patch.filter(places.is_null()).get_column(_ORIGINAL).struct.unnest()
     index = find_positions(rest.drop(ROW_COLUMN), moved)
     if lost := index.null_count():
+        rows = patch.filter(places.is_null()).filter(index.is_null()).get_column(ROW_COLUMN).drop_nulls()
+        chosen = describe_positions(rows.sort().to_list(), most=_MOST_RANGES) if len(rows) else ""
         raise StepError(
-            f"{lost} of {patch.height} amended rows are not in the file any more, or not that often: "
-            "export the quarantined rows again, and amend those"
+            f"{lost} of {patch.height} decided rows are not in the file any more as they were, or not that "
+            f"often: `{withdraw} {f'--rows {chosen}' if chosen else '--all'}` takes back what was decided "
+            "about them"
         )
     remaining = rest.select(ROW_COLUMN).collect(engine="streaming").get_column(ROW_COLUMN)
     filled = places.to_list()

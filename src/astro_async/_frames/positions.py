@@ -6,16 +6,31 @@ n-th one asked for is the n-th one of the frame, so identical twins stay as many
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import polars as pl
 
 from astro_async._frames.columns import RESERVED_PREFIX, ROW_COLUMN
 from astro_async._frames.conform import conform_rows
 from astro_async._frames.dtypes import as_instance, holds_floats
 
-__all__ = ["find_positions"]
+__all__ = ["describe_positions", "find_positions"]
 
 _HASH = f"{RESERVED_PREFIX}hash"
 _OCCURRENCE = f"{RESERVED_PREFIX}occurrence"
+
+
+def describe_positions(positions: Sequence[int], *, most: int) -> str:
+    """Return ascending positions such as `3,7-9`; of more than `most` ranges only the first."""
+    ranges: list[list[int]] = []
+    for position in positions:
+        if ranges and ranges[-1][1] == position - 1:
+            ranges[-1][1] = position
+        elif len(ranges) < most:
+            ranges.append([position, position])
+        else:
+            break
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
 
 
 def find_positions(source: pl.DataFrame | pl.LazyFrame, rows: pl.DataFrame) -> pl.Series:

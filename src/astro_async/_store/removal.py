@@ -1,4 +1,4 @@
-"""Removing runs, and versions that nobody needs.
+"""Removing runs, and of runs that are kept what nobody needs.
 
 A run is first renamed to a hidden name, which is one operation, and then removed: whoever looks sees all of
 it or none. What a process left that died in between is removed by the next clean-up.
@@ -7,14 +7,14 @@ it or none. What a process left that died in between is removed by the next clea
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Final, Literal
 
 from astro_async._core.events import VersionsDropped
-from astro_async._core.lineage import droppable_versions
+from astro_async._core.lineage import droppable_decisions, droppable_versions
 from astro_async._core.names import RunId
 from astro_async._core.records import RunRecord
-from astro_async._core.retention import count_undecided, refuse_removal
+from astro_async._core.retention import refuse_record
 from astro_async._store import layout
 from astro_async._store.atomic import Disk
 from astro_async._store.catalogue import existing_run_directory
@@ -25,7 +25,8 @@ from astro_async._store.run_store import RunStore
 from astro_async.exceptions import RunRefusedError
 
 __all__ = [
-    "drop_old_versions",
+    "Droppable",
+    "drop_files",
     "measure_droppable",
     "measure_run",
     "remove_leftovers",
@@ -34,6 +35,8 @@ __all__ = [
 ]
 
 _PREFIX: Final = ".removed-"
+
+Droppable = Literal["versions", "quarantine"]
 
 
 def measure_run(directory: str) -> int:
@@ -72,7 +75,7 @@ def remove_run(pipeline_dir: str, run_id: RunId, *, disk: Disk, now: str, unfini
     try:
         # Looked at again: it may have been run since the operator was asked.
         record = read_run(directory).record
-        why = refuse_removal(record.status, count_undecided(record), unfinished=unfinished)
+        why = refuse_record(record, unfinished=unfinished)
         if why is not None:
             raise RunRefusedError(f"run {run_id} is not removed: it {why}")
         hidden = f"{layout.working_directory(pipeline_dir)}/{_PREFIX}{run_id}"
@@ -101,22 +104,24 @@ def remove_leftovers(paths: Iterable[str], disk: Disk) -> None:
         disk.remove_tree(path)
 
 
-def measure_droppable(directory: str, run: RunRecord) -> int:
-    """Return how many bytes `drop_old_versions` would free, with what a process left that died doing it."""
-    droppable = sum(version.size_bytes for version in droppable_versions(run))
-    litter = 0
-    for path in scan_litter(directory, run):
-        try:
-            found = os.lstat(f"{directory}/{path}")
-        except FileNotFoundError:
-            continue
-        # A second name of a file that stays frees nothing.
-        litter += found.st_size if found.st_nlink == 1 else 0
-    return droppable + litter
+def measure_droppable(directory: str, run: RunRecord, what: Droppable) -> int:
+    """Return how many bytes `drop_files` would free, with what a process left that died doing it."""
+    droppable = sum(size_bytes for _, size_bytes in _droppable(directory, run, what))
+    return droppable + sum(_measure(directory, path) for path in scan_litter(directory, run))
 
 
-def drop_old_versions(pipeline_dir: str, run_id: RunId, *, disk: Disk, now: str) -> None:
-    """Remove all versions of a completed run but the last ones; its records keep naming them. Blocks.
+def drop_files(pipeline_dir: str, run_id: RunId, what: Droppable, *, disk: Disk, now: str) -> None:
+    """Remove files of a completed run that only a re-run needs; its records keep naming them. Blocks.
+
+    Killed at any moment, they are all there or on record as removed; what is left of those is removed by the
+    next one that takes the lock.
+
+    Args:
+        pipeline_dir: Where runs are kept, under `.working/`.
+        run_id: The run.
+        what: `versions` for all versions but the last ones; `quarantine` for what was decided about rows.
+        disk: The seam.
+        now: The time.
 
     Raises:
         RunNotFoundError: There is no such run.
@@ -126,20 +131,36 @@ def drop_old_versions(pipeline_dir: str, run_id: RunId, *, disk: Disk, now: str)
     """
     store = RunStore.open(pipeline_dir, run_id, disk=disk, now=now)
     try:
-        why = refuse_removal(store.record.status, count_undecided(store.record))
+        why = refuse_record(store.record)
         if why is not None:
-            raise RunRefusedError(f"run {run_id} keeps its versions, for a retry may need them: it {why}")
+            raise RunRefusedError(f"run {run_id} keeps its files, for a retry may need them: it {why}")
         remove_litter(store.directory, store.record, disk)
-        versions = droppable_versions(store.record)
-        if versions:
+        files = list(_droppable(store.directory, store.record, what))
+        if files:
             store.drop_versions(
                 VersionsDropped(
                     seq=store.record.seq + 1,
                     time=now,
                     run_id=run_id,
-                    paths=[version.path for version in versions],
-                    size_bytes=sum(version.size_bytes for version in versions),
+                    paths=[path for path, _ in files],
+                    size_bytes=sum(size_bytes for _, size_bytes in files),
                 )
             )
     finally:
         store.close()
+
+
+def _droppable(directory: str, run: RunRecord, what: Droppable) -> Iterator[tuple[str, int]]:
+    if what == "versions":
+        yield from ((version.path, version.size_bytes) for version in droppable_versions(run))
+    else:
+        yield from ((path, _measure(directory, path)) for path in droppable_decisions(run))
+
+
+def _measure(directory: str, path: str) -> int:
+    try:
+        found = os.lstat(f"{directory}/{path}")
+    except FileNotFoundError:
+        return 0
+    # A second name of a file that stays frees nothing.
+    return found.st_size if found.st_nlink == 1 else 0

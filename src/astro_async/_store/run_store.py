@@ -228,7 +228,7 @@ class RunStore:
     def patches(self) -> dict[tuple[str, str], list[list[str]]]:
         """Return, by step and file, the absolute paths of its patches; see `group_patches`."""
         found: dict[tuple[str, str], list[list[str]]] = {}
-        for key, groups in group_patches(self.record).items():
+        for key, groups in group_patches(self.record.patches).items():
             found[key] = [[f"{self.directory}/{patch.path}" for patch in group] for group in groups]
         return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import typer
 
@@ -17,7 +17,8 @@ from astro_async._store.catalogue import existing_run_directory, load_run
 from astro_async._store.layout import command_line, holder_path, lock_path, run_directory
 from astro_async._store.lock import refuse_if_locked
 from astro_async._store.removal import (
-    drop_old_versions,
+    Droppable,
+    drop_files,
     measure_droppable,
     measure_run,
     remove_leftovers,
@@ -46,8 +47,15 @@ __all__ = ["command"]
 command = make_command()
 
 
+_WORDS: Final[dict[Droppable | None, str]] = {
+    None: "to remove: ",
+    "versions": "old versions of ",
+    "quarantine": "what was decided about rows of ",
+}
+
+
 class Item(NamedTuple):
-    """One run that is to be removed, or to lose versions, and what that frees."""
+    """One run that is to be removed, or to lose files, and what that frees."""
 
     run: RunSummary
     size_bytes: int
@@ -58,6 +66,7 @@ class Item(NamedTuple):
         "astro cleanup --dry-run",
         "astro cleanup --older-than 30d --keep-last 10 --yes",
         "astro cleanup --versions            keep the runs, drop what only a retry would need",
+        "astro cleanup --quarantine --older-than 30d --yes    drop the values of rows that were decided",
         "astro cleanup k3x9a",
         title="Examples",
     )
@@ -81,6 +90,14 @@ def cleanup(
             show_default=False,
         ),
     ] = False,
+    quarantine: Annotated[
+        bool,
+        typer.Option(
+            "--quarantine",
+            help="Keep the runs; drop what was decided about rows, with their values as they were and are.",
+            show_default=False,
+        ),
+    ] = False,
     keep_last: Annotated[
         int, typer.Option("--keep-last", min=0, metavar="N", help="Leave the N newest completed runs alone.")
     ] = 0,
@@ -92,7 +109,7 @@ def cleanup(
         bool,
         typer.Option(
             "--unfinished",
-            help="Remove failed, interrupted and never run ones, too; none that has rows in quarantine.",
+            help="Remove failed, interrupted and never run ones, too; none with rows parked or decided.",
             show_default=False,
         ),
     ] = False,
@@ -103,14 +120,14 @@ def cleanup(
     json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Remove completed runs, or versions that nobody needs.
+    """Remove completed runs, or of completed runs what only a re-run needs.
 
     Says what that frees, and asks. Runs that did not come to a good end stay, unless --unfinished; runs with
-    undecided rows in quarantine and all statistics stay in any case. A run that a process is on is refused
-    with exit code 4. Killed at any moment, no half of a run is left: the next cleanup finishes the work.
+    undecided rows in quarantine, or with decisions that are yet to be applied, and all statistics stay in any
+    case. A run that a process is on is refused with exit code 4. Killed at any moment, no half of a run is
+    left: the next cleanup finishes the work.
     """
-    if versions and unfinished:
-        raise typer.BadParameter("--versions keeps what a retry may need; it does not go with --unfinished")
+    what = _choose_files(versions=versions, quarantine=quarantine, unfinished=unfinished)
     if runs and (keep_last or older_than is not None):
         raise typer.BadParameter("name runs, or choose them with --keep-last and --older-than")
     if json and not (yes or dry_run):
@@ -125,11 +142,11 @@ def cleanup(
         chosen = select_removable(
             summaries, now=utc_now(), older_than=age, keep_last=keep_last, unfinished=unfinished
         )
-    items = list(_measure(pipeline_dir, chosen, versions=versions))
-    leftovers = [] if versions else scan_leftovers(pipeline_dir)
+    items = list(_measure(pipeline_dir, chosen, what))
+    leftovers = [] if what else scan_leftovers(pipeline_dir)
     leftover_bytes = sum(measure_run(path) for path in leftovers)
     if not json:
-        _tell(items, len(leftovers), leftover_bytes, pipeline_dir, versions=versions)
+        _tell(items, len(leftovers), leftover_bytes, pipeline_dir, what)
     removed: list[RunId] = []
     code = 0
     if not dry_run and (items or leftovers):
@@ -137,14 +154,24 @@ def cleanup(
         if not yes:
             typer.confirm(f"Free {total}?", abort=True)
         remove_leftovers(leftovers, Disk())
-        removed, code = _remove(pipeline_dir, items, versions=versions, unfinished=unfinished)
+        removed, code = _remove(pipeline_dir, items, what, unfinished=unfinished)
     if json:
-        print_document(_document(items, removed, leftover_bytes, versions=versions))
+        print_document(_document(items, removed, leftover_bytes, what))
     elif removed or (leftovers and not dry_run):
         freed = sum(item.size_bytes for item in items if item.run.run_id in removed) + leftover_bytes
         print(f"freed {describe_size(freed)}")
     if code:
         raise typer.Exit(code)
+
+
+def _choose_files(*, versions: bool, quarantine: bool, unfinished: bool) -> Droppable | None:
+    """Return which files go of runs that stay; None where runs go."""
+    if versions and quarantine:
+        raise typer.BadParameter("give --versions and --quarantine one after the other")
+    what: Droppable | None = "versions" if versions else "quarantine" if quarantine else None
+    if what and unfinished:
+        raise typer.BadParameter(f"--{what} keeps what a retry may need; it does not go with --unfinished")
+    return what
 
 
 def _take_named(pipeline_dir: str, names: Sequence[str], *, unfinished: bool) -> list[RunSummary]:
@@ -165,7 +192,9 @@ def _take_named(pipeline_dir: str, names: Sequence[str], *, unfinished: bool) ->
             # Raises what is wrong with it.
             load_run(pipeline_dir, run_id)
         summary = summaries[run_id]
-        why = refuse_removal(summary.status, summary.rows_quarantined, unfinished=unfinished)
+        why = refuse_removal(
+            summary.status, summary.rows_quarantined, is_decided=summary.is_decided, unfinished=unfinished
+        )
         if why is not None:
             hint = command_line(f"run {run_id}", pipeline_dir)
             raise RunRefusedError(f"run {run_id} is left alone: it {why}; `{hint}` brings it to its end")
@@ -173,21 +202,24 @@ def _take_named(pipeline_dir: str, names: Sequence[str], *, unfinished: bool) ->
     return chosen
 
 
-def _measure(pipeline_dir: str, runs: Sequence[RunSummary], *, versions: bool) -> list[Item]:
+def _measure(pipeline_dir: str, runs: Sequence[RunSummary], what: Droppable | None) -> list[Item]:
     items = []
     for run in runs:
         directory = run_directory(pipeline_dir, run.run_id)
-        if not versions:
+        if what is None:
             items.append(Item(run, measure_run(directory)))
-        elif size_bytes := measure_droppable(directory, load_run(pipeline_dir, run.run_id)):
+        elif size_bytes := measure_droppable(directory, load_run(pipeline_dir, run.run_id), what):
             items.append(Item(run, size_bytes))
     return items
 
 
 def _tell(
-    items: Sequence[Item], leftovers: int, leftover_bytes: int, pipeline_dir: str, *, versions: bool
+    items: Sequence[Item],
+    leftovers: int,
+    leftover_bytes: int,
+    pipeline_dir: str,
+    what: Droppable | None,
 ) -> None:
-    what = "old versions of" if versions else "to remove:"
     if items:
         table = make_table("run", "status", "ingested (UTC)", "frees", right=["frees"])
         for run, size_bytes in items:
@@ -195,18 +227,18 @@ def _tell(
             table.add_row(run.run_id, status_text(run.status.value), time, describe_size(size_bytes))
         open_screen().print(table)
         total = describe_size(sum(item.size_bytes for item in items))
-        print(f"{what} {describe_count(len(items), 'run')}, {total}")
+        print(f"{_WORDS[what]}{describe_count(len(items), 'run')}, {total}")
     if leftovers:
         size = describe_size(leftover_bytes)
         print(f"{describe_count(leftovers, 'run')} half removed by an earlier cleanup, {size}")
     if not items and not leftovers:
         hint = command_line("list", pipeline_dir)
-        kind = "old versions of completed runs" if versions else "completed runs"
-        print(f"nothing to remove: no {kind} that you chose (`{hint}` shows the runs)")
+        kind = _WORDS[what] if what else ""
+        print(f"nothing to remove: no {kind}completed runs that you chose (`{hint}` shows the runs)")
 
 
 def _remove(
-    pipeline_dir: str, items: Sequence[Item], *, versions: bool, unfinished: bool
+    pipeline_dir: str, items: Sequence[Item], what: Droppable | None, *, unfinished: bool
 ) -> tuple[list[RunId], int]:
     """Remove what can be; return which runs, and the exit code."""
     removed: list[RunId] = []
@@ -214,8 +246,8 @@ def _remove(
     for run, _ in items:
         now = format_time(utc_now())
         try:
-            if versions:
-                drop_old_versions(pipeline_dir, run.run_id, disk=Disk(), now=now)
+            if what:
+                drop_files(pipeline_dir, run.run_id, what, disk=Disk(), now=now)
             else:
                 remove_run(pipeline_dir, run.run_id, disk=Disk(), now=now, unfinished=unfinished)
         except AstroError as error:
@@ -228,11 +260,11 @@ def _remove(
 
 
 def _document(
-    items: Sequence[Item], removed: Sequence[RunId], leftover_bytes: int, *, versions: bool
+    items: Sequence[Item], removed: Sequence[RunId], leftover_bytes: int, what: Droppable | None
 ) -> dict[str, object]:
     return {
         "schema_version": SCHEMA_VERSION,
-        "what": "versions" if versions else "runs",
+        "what": what or "runs",
         "runs": [
             {"run_id": run.run_id, "status": run.status.value, "size_bytes": size_bytes}
             | {"is_removed": run.run_id in removed}

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from astro_async._executor.desk import Decision
+from astro_async._executor.decisions import Decision
 from astro_async.cli.documents import SCHEMA_VERSION
 from astro_async.cli.options import command_line
 from astro_async.cli.output import print_document
-from astro_async.cli.wording import describe_count, describe_waiting_rows, safe
+from astro_async.cli.wording import describe_waiting_rows, safe
 from astro_async.exceptions import DeskError
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "FileOption",
     "YesOption",
     "confirm",
+    "describe_replaced",
     "tell_decision",
 ]
 
@@ -63,6 +64,13 @@ def confirm(question: str, *, yes: bool) -> None:
         raise DeskError("nothing is stored")
 
 
+def describe_replaced(decided: Decision) -> str:
+    """Return what had been decided before about the rows, such as `; 1 of them was discarded before`."""
+    counts = {"amended": decided.was_amended, "discarded": decided.was_discarded}
+    words = [f"{rows:,} {'was' if rows == 1 else 'were'} {what}" for what, rows in counts.items() if rows]
+    return f"; of them {' and '.join(words)} before, and this counts now" if words else ""
+
+
 def tell_decision(what: str, decided: Decision, *, pipeline_dir: str, json: bool, **more: Any) -> None:
     """Say what was recorded, what waits now, and what to do next; or print the document of the decision.
 
@@ -82,17 +90,15 @@ def tell_decision(what: str, decided: Decision, *, pipeline_dir: str, json: bool
                 "file": decided.file,
                 "rows": decided.rows,
                 "rows_replaced": decided.replaced,
+                "rows_amended_before": decided.was_amended,
+                "rows_discarded_before": decided.was_discarded,
                 "rows_amended_waiting": decided.waiting.amended,
                 "rows_discarded_waiting": decided.waiting.discarded,
+                "rows_withdrawn_waiting": decided.waiting.withdrawn,
                 **more,
             }
         )
         return
-    again = (
-        f"; {describe_count(decided.replaced, 'row')} of them for the second time, and this counts"
-        if decided.replaced
-        else ""
-    )
-    print(f"{what}{again}")
+    print(what)
     print(f"{safe(decided.step_id)} waits for a run with {describe_waiting_rows(decided.waiting)}")
     print(f"next: {command_line(f'run {decided.run_id}', pipeline_dir)}")

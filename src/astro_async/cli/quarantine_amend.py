@@ -16,6 +16,7 @@ from astro_async.cli.desk_options import (
     FileOption,
     YesOption,
     confirm,
+    describe_replaced,
     tell_decision,
 )
 from astro_async.cli.options import (
@@ -89,7 +90,7 @@ def amend(
     confirm(f"amend {describe_count(amendment.rows, 'row')} of {safe(name)}?", yes=yes)
     decided = store_amendment(pipeline_dir, parked, amendment, because=because)
     tell_decision(
-        f"amended {describe_count(decided.rows, 'row')} of {safe(name)}",
+        f"amended {describe_count(decided.rows, 'row')} of {safe(name)}{describe_replaced(decided)}",
         decided,
         pipeline_dir=pipeline_dir,
         json=json,

@@ -36,6 +36,10 @@ class QuarantineGroup(LazyGroup):
             "astro_async.cli.quarantine_discard",
             "Leave parked rows out: the next run does not give them to the step any more.",
         ),
+        "withdraw": LazyCommand(
+            "astro_async.cli.quarantine_withdraw",
+            "Take decisions back: the next run gives the step those rows as they came.",
+        ),
     }
 
 

@@ -14,6 +14,7 @@ from astro_async.cli.desk_options import (
     FileOption,
     YesOption,
     confirm,
+    describe_replaced,
     tell_decision,
 )
 from astro_async.cli.options import (
@@ -75,8 +76,9 @@ def discard(
     others = f" ({left:,} more have no known place and stay)" if left else ""
     confirm(f"leave {describe_count(found.height, 'row')} of {safe(name)} out{others}?", yes=yes)
     decided = store_discard(pipeline_dir, parked, chosen, because=because)
+    rows_told = f"{describe_count(decided.rows, 'row')} of {safe(name)}"
     tell_decision(
-        f"discarded {describe_count(decided.rows, 'row')} of {safe(name)}{others}",
+        f"discarded {rows_told}{others}{describe_replaced(decided)}",
         decided,
         pipeline_dir=pipeline_dir,
         json=json,

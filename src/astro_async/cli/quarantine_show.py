@@ -23,7 +23,7 @@ from astro_async.cli.options import (
     show_examples,
 )
 from astro_async.cli.output import open_screen, print_document
-from astro_async.cli.render_quarantine import QuarantinedRows, render_rows
+from astro_async.cli.render_quarantine import QuarantinedRows, render_decisions, render_rows
 from astro_async.exceptions import InvalidNameError, RunNotFoundError, RunRefusedError
 from astro_async.reading import LATEST, read_run
 
@@ -74,6 +74,8 @@ def show(
     screen = open_screen()
     for rows in loaded:
         screen.print(render_rows(rows, screen.width))
+    for line in render_decisions(record, {(rows.step_id, rows.file) for rows in loaded}):
+        screen.print(line)
     if any(rows.rows_in_all > len(rows.rows) for rows in loaded):
         words = f"quarantine show {record.run_id} {loaded[0].step_id} --limit 0"
         print(f"all of them: {command_line(words, pipeline_dir)}")

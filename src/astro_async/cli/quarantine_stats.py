@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -21,6 +22,7 @@ from astro_async.cli.options import (
     show_examples,
 )
 from astro_async.cli.output import open_screen, print_document
+from astro_async.cli.render_quarantine import describe_decision, render_decisions
 from astro_async.cli.render_runs import make_table
 from astro_async.cli.wording import safe, shorten
 from astro_async.reading import read_run
@@ -43,19 +45,32 @@ def stats(
     json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Count parked rows: by step, file and reason, decided and undecided.
+    """Count parked rows: by step, file and reason, decided and undecided; and list what was decided, and why.
 
     A row that breaks two rules counts for both reasons, and once as a row.
     """
     record = read_run(pipeline_dir, run)
-    is_named = step is not None or file is not None
-    flows = choose_flows(record, step, file, has_ingest=True) if is_named else parked_flows(record)
+    keys = {
+        (patch.step_id, patch.file)
+        for patch in record.patches
+        if step in (None, patch.step_id) and file in (None, patch.file)
+    }
+    flows = [
+        (owner, flow)
+        for owner, flow in parked_flows(record)
+        if step in (None, owner.step_id) and file in (None, flow.name)
+    ]
+    if (step is not None or file is not None) and not (flows or keys):
+        choose_flows(record, step, file, has_ingest=True)
     if json:
-        print_document(stats_document(record, flows))
-    elif flows:
+        print_document(stats_document(record, flows, keys))
+        return
+    if flows:
         open_screen().print(render_stats(record, flows))
     else:
         print(f"run {record.run_id} ({record.status.value}) has no rows in quarantine")
+    if keys:
+        open_screen().print(Group(*render_decisions(record, keys)))
 
 
 def render_stats(record: RunRecord, flows: list[tuple[StepRecord, FileFlow]]) -> RenderableType:
@@ -84,8 +99,10 @@ def render_stats(record: RunRecord, flows: list[tuple[StepRecord, FileFlow]]) ->
     return Group(rows, Text(), reasons)
 
 
-def stats_document(record: RunRecord, flows: list[tuple[StepRecord, FileFlow]]) -> dict[str, Any]:
-    """Return the counts."""
+def stats_document(
+    record: RunRecord, flows: list[tuple[StepRecord, FileFlow]], keys: Collection[tuple[str, str]]
+) -> dict[str, Any]:
+    """Return the counts, and the decisions about rows of steps and files, oldest first."""
     counted = []
     for owner, flow in flows:
         waiting = count_waiting(record, owner.step_id, flow.name)
@@ -97,8 +114,27 @@ def stats_document(record: RunRecord, flows: list[tuple[StepRecord, FileFlow]]) 
                 "rows_quarantined": flow.rows_quarantined,
                 "rows_amended_waiting": waiting.amended,
                 "rows_discarded_waiting": waiting.discarded,
+                "rows_withdrawn_waiting": waiting.withdrawn,
                 "rows_undecided": flow.rows_quarantined - waiting.rows,
                 "reasons": flow.reasons,
             }
         )
-    return {"schema_version": SCHEMA_VERSION, "run_id": record.run_id, "quarantine": counted}
+    decisions = [
+        {
+            "step_id": patch.step_id,
+            "file": patch.file,
+            "attempt": patch.attempt,
+            "recorded_at": patch.recorded_at,
+            "what": describe_decision(patch)[0],
+            "rows": patch.rows,
+            "because": patch.because,
+        }
+        for patch in record.patches
+        if (patch.step_id, patch.file) in keys
+    ]
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "run_id": record.run_id,
+        "quarantine": counted,
+        "decisions": decisions,
+    }

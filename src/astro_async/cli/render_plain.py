@@ -47,6 +47,7 @@ _REASONS: Final = {
     Reason.FAILED: "failed",
     Reason.BLOCKED: "was blocked",
     Reason.NAMED: "is named by --rerun",
+    Reason.WITHDRAWN: "was given decisions about rows that have been withdrawn since",
     Reason.DEPENDENCY: "depends on {}, which runs again",
     Reason.INPUT: "reads {}, which will be another version",
 }

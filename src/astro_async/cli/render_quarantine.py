@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,11 +11,19 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from astro_async._core.events import FileFlow
-from astro_async._core.records import RunRecord, StepRecord
-from astro_async.cli.wording import describe_count, safe, shorten, status_text
+from astro_async._core.decisions import group_patches
+from astro_async._core.events import FileFlow, RowsPatched
+from astro_async._core.records import Patch, RunRecord, StepRecord
+from astro_async.cli.render_runs import make_table
+from astro_async.cli.wording import describe_count, describe_time, safe, shorten, status_text
 
-__all__ = ["QuarantinedRows", "render_quarantine", "render_rows"]
+__all__ = [
+    "QuarantinedRows",
+    "describe_decision",
+    "render_decisions",
+    "render_quarantine",
+    "render_rows",
+]
 
 _MOST_REASONS: Final = 10
 _MOST_GROUPS: Final = 5
@@ -94,6 +102,33 @@ def render_rows(rows: QuarantinedRows, width: int) -> RenderableType:
         parts += [Text(), Text(f"{safe(reason)} ({len(members):,})", style="yellow")]
         parts.append(_render_table(rows, headers, members))
     return Group(*parts)
+
+
+def describe_decision(decided: Patch | RowsPatched) -> tuple[str, str]:
+    """Return what was decided, such as `discarded`, and about how many rows of which file, and why."""
+    what = "withdrawn" if decided.withdrawn else "discarded" if decided.discarded else "amended"
+    because = f": {shorten(safe(decided.because), 200)}" if decided.because else ""
+    return what, f"{describe_count(decided.rows, 'row')} of {safe(decided.file)}{because}"
+
+
+def render_decisions(record: RunRecord, keys: Collection[tuple[str, str]]) -> list[RenderableType]:
+    """Return a table of what was decided about rows of steps and files, oldest first; nothing without any."""
+    chosen = [patch for patch in record.patches if (patch.step_id, patch.file) in keys]
+    if not chosen:
+        return []
+    standing = {
+        patch.path for groups in group_patches(record.patches).values() for group in groups for patch in group
+    }
+    table = make_table("decided (UTC)", "step", "try", "what", "rows", right=["try"])
+    for patch in chosen:
+        what, rows = describe_decision(patch)
+        style = "" if patch.path in standing else "dim"
+        words = Text(rows, style=style)
+        if patch.path not in standing and not patch.withdrawn:
+            words.append(" (withdrawn)")
+        time = describe_time(patch.recorded_at)
+        table.add_row(time, safe(patch.step_id), str(patch.attempt), Text(what, style=style), words)
+    return [Text(), table]
 
 
 def _render_table(rows: QuarantinedRows, headers: Sequence[str], members: list[tuple[Text, ...]]) -> Table:

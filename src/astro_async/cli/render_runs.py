@@ -117,12 +117,17 @@ def render_run(
 
 
 def _decided_lines(record: RunRecord) -> Iterator[str]:
-    for step, flow in flows_in_quarantine(record):
-        waiting = count_waiting(record, step.step_id, flow.name)
-        if waiting.rows:
-            rows = f"{describe_count(flow.rows_quarantined, 'row')} of {safe(flow.name)}"
-            decided = f"{describe_waiting_rows(waiting)}, of {rows}"
-            yield f"decided for {safe(step.step_id)}: {decided}; the next run applies it"
+    parked = {(step.step_id, flow.name): flow for step, flow in flows_in_quarantine(record)}
+    for step_id, name in dict.fromkeys((patch.step_id, patch.file) for patch in record.patches):
+        waiting = count_waiting(record, step_id, name)
+        if not any(waiting):
+            continue
+        flow = parked.get((step_id, name))
+        rows = (
+            safe(name) if flow is None else f"{describe_count(flow.rows_quarantined, 'row')} of {safe(name)}"
+        )
+        decided = f"{describe_waiting_rows(waiting)}, of {rows}"
+        yield f"decided for {safe(step_id)}: {decided}; the next run applies it"
 
 
 def _render_head(record: RunRecord, directory: str) -> RenderableType:

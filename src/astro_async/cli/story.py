@@ -28,8 +28,9 @@ from astro_async._store.history import scan_events
 from astro_async._store.layout import run_directory
 from astro_async.cli.documents import SCHEMA_VERSION
 from astro_async.cli.render_plain import describe_outcome
+from astro_async.cli.render_quarantine import describe_decision
 from astro_async.cli.render_runs import make_table
-from astro_async.cli.wording import describe_count, describe_duration, describe_time, safe, status_text
+from astro_async.cli.wording import describe_duration, describe_time, safe, status_text
 from astro_async.exceptions import PipelineError, RunRefusedError
 from astro_async.loading import load_pipeline
 from astro_async.reading import read_run
@@ -159,6 +160,6 @@ def _describe(event: AnyEvent, step_id: str) -> tuple[str, str]:
         case StepInterrupted():
             return "interrupted", event.detail
         case RowsPatched():
-            return "patched", f"{describe_count(event.rows, 'row')}, {event.discarded} discarded"
+            return describe_decision(event)
         case _:
             return kind_of(event).removeprefix("step_"), getattr(event, "detail", "")

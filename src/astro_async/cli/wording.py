@@ -75,7 +75,11 @@ def describe_counts(counts: Mapping[str, int], rows_quarantined: int = 0) -> str
 
 def describe_waiting_rows(waiting: Waiting) -> str:
     """Return what is decided and waits, such as `12 rows amended, 1 row discarded`."""
-    counts = {"amended": waiting.amended, "discarded": waiting.discarded}
+    counts = {
+        "amended": waiting.amended,
+        "discarded": waiting.discarded,
+        "given as it came" if waiting.withdrawn == 1 else "given as they came": waiting.withdrawn,
+    }
     words = [f"{describe_count(rows, 'row')} {what}" for what, rows in counts.items() if rows]
     return ", ".join(words) or "nothing decided"
 
