@@ -32,6 +32,7 @@ from astro_async._executor.parked import patch_paths
 from astro_async._frames.columns import REASON_COLUMN, ROW_COLUMN
 from astro_async._frames.parquet import load_frame, read_schema, write_frame
 from astro_async._frames.patches import build_patch, count_decisions, load_patches, merge_decisions
+from astro_async._frames.positions import describe_positions
 from astro_async._store.atomic import Disk
 from astro_async._store.run_store import RunStore
 from astro_async._store.staging import StagedFile, Staging
@@ -47,6 +48,7 @@ __all__ = [
 ]
 
 _IS_DISCARDED: Final = "is_discarded"
+_MOST_RANGES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,11 +231,11 @@ def choose_decisions(decided: DecidedRows, positions: Sequence[range] | None) ->
     """
     if positions is None:
         return decided.rows
+    known = describe_positions(decided.rows.get_column(ROW_COLUMN).to_list(), most=_MOST_RANGES)
     return take_rows(
         decided.rows,
         positions,
-        f"of {decided.name!r} is decided for step {decided.step.step_id!r}: "
-        "`astro quarantine stats` lists what is. Nothing is stored",
+        f"of {decided.name!r} is decided for step {decided.step.step_id!r}, but {known}. Nothing is stored",
     )
 
 

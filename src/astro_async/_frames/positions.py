@@ -21,7 +21,7 @@ _OCCURRENCE = f"{RESERVED_PREFIX}occurrence"
 
 
 def describe_positions(positions: Sequence[int], *, most: int) -> str:
-    """Return ascending positions such as `3,7-9`; of more than `most` ranges only the first."""
+    """Return ascending positions such as `3,7-9`; of more than `most` ranges only the first so many."""
     ranges: list[list[int]] = []
     for position in positions:
         if ranges and ranges[-1][1] == position - 1:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Collection
+from typing import Annotated, Final
 
 import typer
 
@@ -10,7 +11,9 @@ from astro_async._core.decisions import choose_flows
 from astro_async._core.events import FileFlow
 from astro_async._core.records import RunRecord, StepRecord
 from astro_async._executor.parked import load_parked_rows
-from astro_async._frames.columns import REASON_COLUMN
+from astro_async._frames.columns import REASON_COLUMN, ROW_COLUMN
+from astro_async._frames.parquet import load_frame
+from astro_async._frames.positions import describe_positions
 from astro_async._store.layout import list_run_ids, run_directory
 from astro_async.cli.documents import rows_document
 from astro_async.cli.options import (
@@ -28,6 +31,8 @@ from astro_async.exceptions import InvalidNameError, RunNotFoundError, RunRefuse
 from astro_async.reading import LATEST, read_run
 
 __all__ = ["command"]
+
+_MOST_RANGES: Final = 10
 
 command = make_command()
 
@@ -62,7 +67,7 @@ def show(
 ) -> None:
     """Show the rows that a step has set aside, or the ingest (as step `ingest`).
 
-    Each row with its reason, in the order in which the step set them aside.
+    Each row with its reason, in the order in which the step set them aside; then what was decided, and why.
     """
     record = _read_run(pipeline_dir, run, step)
     flows = choose_flows(record, step, file, has_ingest=True)
@@ -74,7 +79,8 @@ def show(
     screen = open_screen()
     for rows in loaded:
         screen.print(render_rows(rows, screen.width))
-    for line in render_decisions(record, {(rows.step_id, rows.file) for rows in loaded}):
+    keys = {(rows.step_id, rows.file) for rows in loaded}
+    for line in render_decisions(record, keys, _load_positions(directory, record, keys)):
         screen.print(line)
     if any(rows.rows_in_all > len(rows.rows) for rows in loaded):
         words = f"quarantine show {record.run_id} {loaded[0].step_id} --limit 0"
@@ -90,6 +96,17 @@ def _read_run(pipeline_dir: str, run: str, step: str | None) -> RunRecord:
             hint = command_line(f"quarantine show latest {run}", pipeline_dir)
             raise RunRefusedError(f"{run!r} is a step, and the run comes first: `{hint}`") from error
         raise
+
+
+def _load_positions(directory: str, record: RunRecord, keys: Collection[tuple[str, str]]) -> dict[str, str]:
+    """Return, by the path of each patch, the positions that it is about."""
+    found = {}
+    for patch in record.patches:
+        if (patch.step_id, patch.file) in keys and patch.path not in record.dropped:
+            rows = load_frame(f"{directory}/{patch.path}", [ROW_COLUMN]).get_column(ROW_COLUMN)
+            told = describe_positions(rows.drop_nulls().sort().to_list(), most=_MOST_RANGES)
+            found[patch.path] = f"{ROW_COLUMN} {told}"
+    return found
 
 
 def _load(directory: str, step: StepRecord, flow: FileFlow, limit: int) -> QuarantinedRows:

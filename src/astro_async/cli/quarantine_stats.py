@@ -70,7 +70,7 @@ def stats(
     else:
         print(f"run {record.run_id} ({record.status.value}) has no rows in quarantine")
     if keys:
-        open_screen().print(Group(*render_decisions(record, keys)))
+        open_screen().print(Group(*render_decisions(record, keys, {})))
 
 
 def render_stats(record: RunRecord, flows: list[tuple[StepRecord, FileFlow]]) -> RenderableType:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -104,15 +104,24 @@ def render_rows(rows: QuarantinedRows, width: int) -> RenderableType:
     return Group(*parts)
 
 
-def describe_decision(decided: Patch | RowsPatched) -> tuple[str, str]:
+def describe_decision(decided: Patch | RowsPatched, positions: str = "") -> tuple[str, str]:
     """Return what was decided, such as `discarded`, and about how many rows of which file, and why."""
     what = "withdrawn" if decided.withdrawn else "discarded" if decided.discarded else "amended"
     because = f": {shorten(safe(decided.because), 200)}" if decided.because else ""
-    return what, f"{describe_count(decided.rows, 'row')} of {safe(decided.file)}{because}"
+    places = f" ({positions})" if positions else ""
+    return what, f"{describe_count(decided.rows, 'row')} of {safe(decided.file)}{places}{because}"
 
 
-def render_decisions(record: RunRecord, keys: Collection[tuple[str, str]]) -> list[RenderableType]:
-    """Return a table of what was decided about rows of steps and files, oldest first; nothing without any."""
+def render_decisions(
+    record: RunRecord, keys: Collection[tuple[str, str]], positions: Mapping[str, str]
+) -> list[RenderableType]:
+    """Return a table of what was decided about rows of steps and files, oldest first; nothing without any.
+
+    Args:
+        record: The run.
+        keys: Steps and files.
+        positions: By the path of a patch, at which positions its rows stand, in words, where that is known.
+    """
     chosen = [patch for patch in record.patches if (patch.step_id, patch.file) in keys]
     if not chosen:
         return []
@@ -121,7 +130,7 @@ def render_decisions(record: RunRecord, keys: Collection[tuple[str, str]]) -> li
     }
     table = make_table("decided (UTC)", "step", "try", "what", "rows", right=["try"])
     for patch in chosen:
-        what, rows = describe_decision(patch)
+        what, rows = describe_decision(patch, positions.get(patch.path, ""))
         style = "" if patch.path in standing else "dim"
         words = Text(rows, style=style)
         if patch.path not in standing and not patch.withdrawn:
