@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -41,6 +42,7 @@ def test_which_runs_are_chosen() -> None:
         summary("park1", RunStatus.QUARANTINED, 3, rows=2),
         summary("mid11", RunStatus.COMPLETED, 10),
         summary("fail1", RunStatus.FAILED, 20),
+        replace(summary("wait1", RunStatus.FAILED, 20), is_decided=True),
         summary("over1", RunStatus.FAILED, 30, rows=1),
         summary("old11", RunStatus.COMPLETED, 40),
     ]
@@ -118,6 +120,7 @@ def test_a_run_that_goes_on_is_refused(project: tuple[Path, str, str]) -> None:
             ["--yes"],
             ["--yes", "--json"],
             [completed, "--versions", "-y"],
+            [completed, "--quarantine", "-y"],
         ):
             refused = astro("cleanup", *options, "-C", folder, code=4)
             assert f"error: run {completed} is locked by process {os.getpid()} on " in refused.stderr
@@ -142,6 +145,67 @@ def test_old_versions(tmp_path: Path) -> None:
     assert "--rerun s0" in astro("run", run_id, "--rerun", "s1", "-C", tmp_path, code=1).stderr
 
 
+def decide(folder: Path, run_id: str) -> None:
+    """Amend the parked row of a run, with a value that is in no other place."""
+    path = folder / "rows.csv"
+    path.write_text("_astro_row,id,score\n1,2,424242\n")
+    command = ["quarantine", "amend", run_id, "check", path, "--yes", "--because", "asked", "-C", folder]
+    astro(*command)
+    path.unlink()
+
+
+def test_runs_with_decisions_that_wait_stay(project: tuple[Path, str, str]) -> None:
+    folder, completed, parked = project
+    decide(folder, parked)
+    # After this nothing is parked, but the decision is in no other place.
+    write_pipeline(folder, PARKING.replace('pl.col("score") >= 0', 'pl.col("none") >= 0'))
+    astro("run", "-C", folder, code=1)
+    before = tree(folder)
+    told = document("cleanup", "--unfinished", "--dry-run", "-C", folder)
+    assert [run["run_id"] for run in told["runs"]] == [completed]
+    told = astro("cleanup", parked, "--unfinished", "--yes", "-C", folder, code=1).stderr
+    assert f"run {parked} is left alone: it has decisions about rows that it has yet to apply" in told
+    assert tree(folder) == before
+    astro("quarantine", "withdraw", parked, "check", "--all", "--yes", "-C", folder)
+    done = document("cleanup", parked, "--unfinished", "--yes", "-C", folder)
+    assert [(run["run_id"], run["is_removed"]) for run in done["runs"]] == [(parked, True)]
+
+
+def test_what_was_decided_about_rows(project: tuple[Path, str, str]) -> None:
+    folder, _, run_id = project
+    decide(folder, run_id)
+    refused = astro("cleanup", run_id, "--quarantine", "--yes", "-C", folder, code=1).stderr
+    assert "is left alone: it has decisions about rows that it has yet to apply" in refused
+    astro("run", "-C", folder)
+    root = folder / ".working" / run_id
+    (patch,) = (root / "patches").rglob("*.parquet")
+    told = document("cleanup", "--quarantine", "--dry-run", "-C", folder)
+    assert (told["what"], len(told["runs"])) == ("quarantine", 1)
+    assert told["runs"][0] == {
+        "run_id": run_id,
+        "status": "completed",
+        "size_bytes": patch.stat().st_size,
+        "is_removed": False,
+    }
+    aged = ["cleanup", "--quarantine", "--yes", "-C", folder]
+    assert "nothing to remove: no decisions about rows" in astro(*aged, "--older-than", "30d").stdout
+    assert patch.exists()
+    told = astro(*aged).stdout
+    assert "what was decided about rows of 1 run, " in told
+    assert "\nfreed " in told
+    assert not list((root / "patches").rglob("*.parquet"))
+    assert not document("verify", run_id, "-C", folder)["faults"]
+    # What was decided stays on the record; the values do not.
+    shown = astro("quarantine", "stats", run_id, "-C", folder).stdout
+    assert "amended  1 row of scores: asked (removed)" in shown
+    assert "nothing to remove" in astro(*aged).stdout
+    told = astro("run", run_id, "--rerun", "check", "-C", folder, code=1).stderr
+    assert "what was decided about rows of step 'check' was removed by `astro cleanup --quarantine`" in told
+    told = astro("quarantine", "withdraw", run_id, "check", "--all", "-C", folder, code=1).stderr
+    assert "so it cannot be withdrawn" in told
+    assert not document("verify", run_id, "-C", folder)["faults"]
+
+
 def test_what_an_earlier_cleanup_left_is_removed(project: tuple[Path, str, str]) -> None:
     folder, completed, parked = project
     shutil.move(folder / ".working" / completed, folder / ".working" / f".removed-{completed}")
@@ -155,6 +219,12 @@ def test_without_any_run(tmp_path: Path) -> None:
     assert astro("cleanup", "-C", tmp_path).stdout.startswith("nothing to remove")
     assert document("cleanup", "--dry-run", "-C", tmp_path)["runs"] == []
     assert "there is no run" in astro("cleanup", "latest", "-C", tmp_path, code=1).stderr
-    for options in (["--versions", "--unfinished"], ["k3x9a", "--keep-last", "1"], ["--older-than", "x"]):
+    for options in (
+        ["--versions", "--unfinished"],
+        ["--quarantine", "--unfinished"],
+        ["--quarantine", "--versions"],
+        ["k3x9a", "--keep-last", "1"],
+        ["--older-than", "x"],
+    ):
         astro("cleanup", *options, "-C", tmp_path, code=2)
     assert list(tmp_path.iterdir()) == []

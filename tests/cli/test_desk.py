@@ -1,4 +1,4 @@
-"""`astro quarantine export`, `amend`, `discard` and `stats`, and what other commands say of decisions."""
+"""`astro quarantine export`, `amend`, `discard`, `withdraw` and `stats`, and what others say of decisions."""
 
 from __future__ import annotations
 
@@ -31,6 +31,9 @@ DECIDING = [
     ["amend", "latest", "low", "rows.csv", "--yes"],
     ["discard", "latest", "low", "--all", "--because", "x", "--yes"],
 ]
+
+
+WITHDRAWING = ["withdraw", "latest", "low", "--all", "--yes"]
 
 
 @pytest.fixture
@@ -183,14 +186,17 @@ def test_nothing_of_it_needs_the_pipeline(project: Path) -> None:
     (project / "pipeline.py").unlink()
     astro("quarantine", "export", "latest", "low", "-o", "rows.csv")
     edit("rows.csv", ("1,-5", "1,5"))
-    for command in DECIDING:
+    for command in (*DECIDING, WITHDRAWING):
         astro("quarantine", *command)
     astro("quarantine", "stats")
 
 
-@pytest.mark.parametrize("command", DECIDING, ids=["amend", "discard"])
+@pytest.mark.parametrize("command", [*DECIDING, WITHDRAWING], ids=["amend", "discard", "withdraw"])
 def test_decisions_wait_for_nobody(command: list[str], project: Path) -> None:
     Path("rows.csv").write_text("_astro_row,id,score\n0,1,5\n")
+    if command is WITHDRAWING:
+        astro("quarantine", *DECIDING[1])
+    patches = read_run(project, "latest").patches
     directory = str(project / ".working" / read_run(project, "latest").run_id)
     lock = acquire_lock(
         lock_path(directory), holder_path(directory), disk=Disk(), since="midnight", what="this run"
@@ -204,7 +210,7 @@ def test_decisions_wait_for_nobody(command: list[str], project: Path) -> None:
         lock.release()
     assert "is locked by process" in told
     assert "since midnight" in told
-    assert read_run(project, "latest").patches == []
+    assert read_run(project, "latest").patches == patches
 
 
 @pytest.mark.parametrize(
@@ -233,6 +239,12 @@ def test_decisions_wait_for_nobody(command: list[str], project: Path) -> None:
             1,
             "no row 2 of 'scores'",
         ),
+        (["withdraw", "latest", "low"], 2, "either --rows 3,7-9 or --all"),
+        (["withdraw", "latest", "low", "--rows", "0", "--all"], 2, "either --rows 3,7-9 or --all"),
+        (["withdraw", "latest", "low", "--rows", "9-7"], 1, "smaller number first"),
+        (["withdraw", "latest", "low", "--all"], 1, "nothing is decided about rows of step 'low'"),
+        (["withdraw", "latest", "none", "--all"], 1, "'none' is no step of run"),
+        (["withdraw", "zzzzz", "low", "--all"], 1, "there is no run 'zzzzz'"),
         (["stats", "latest", "none"], 1, "'none' is no step of the run"),
     ],
 )
@@ -250,11 +262,11 @@ def test_a_step_without_parked_rows_and_a_run_that_is_gone(project: Path) -> Non
     told = astro("quarantine", "export", "latest", "low", "-o", "x.csv", code=1).stderr
     assert "'low' (complete) has no rows in quarantine; in quarantine of run" in told
     shutil.rmtree(project / ".working")
-    told = astro("quarantine", "stats", code=1).stderr
-    assert "there is no run" in told
+    for command in (["stats"], WITHDRAWING, DECIDING[1]):
+        assert "there is no run" in astro("quarantine", *command, code=1).stderr
 
 
-@pytest.mark.parametrize("name", ["export", "amend", "discard", "stats"])
+@pytest.mark.parametrize("name", ["export", "amend", "discard", "withdraw", "stats"])
 def test_help_has_an_example_and_the_exit_codes(name: str) -> None:
     told = astro("quarantine", name, "--help").stdout
     assert f"astro quarantine {name}" in told.partition("Example")[2]
@@ -271,3 +283,96 @@ def test_json_is_one_document_even_where_something_is_asked(project: Path) -> No
     assert (document["rows"], document["rows_amended_waiting"]) == (1, 1)
     rows = pl.read_parquet(next((project / ".working").glob("*/patches/low/*.parquet")), glob=False)
     assert rows["_astro_row"].to_list() == [0]
+
+
+def test_a_decision_is_withdrawn_and_everybody_says_so(project: Path) -> None:
+    Path("rows.csv").write_text("_astro_row,id,score\n0,1,5\n")
+    run_id = read_run(project, "latest").run_id
+    astro("quarantine", "amend", "latest", "low", "rows.csv", "--yes", "--because", "asked ada")
+    astro("quarantine", "discard", "latest", "low", "--rows", "3", "--because", "a test", "--yes")
+    shown = astro("quarantine", "show", "latest", "low").stdout
+    assert "amended    1 row of scores (_astro_row 0): asked ada" in shown
+    assert "discarded  1 row of scores (_astro_row 3): a test" in shown
+    withdraw = ["quarantine", "withdraw", "latest", "low", "--rows", "0"]
+    answer = CliRunner().invoke(app, withdraw, input="n\n")
+    assert (answer.exit_code, answer.stdout) == (1, "")
+    assert "withdraw what was decided about 1 row of scores? [y/N] " in answer.stderr
+    assert "nothing is stored" in answer.stderr
+    told = astro(*withdraw, "--yes", "--because", "the wrong ada").stdout
+    assert told == (
+        "withdrew what was decided about 1 row of scores: 1 amended\n"
+        f"low waits for a run with 1 row discarded\nnext: astro run {run_id}\n"
+    )
+    told = astro("quarantine", "stats", "latest", "low").stdout
+    assert told.splitlines()[1].split() == ["low", "scores", "6", "2", "0", "1", "1"]
+    words = [line.split("  1  ")[1].split("  ") for line in told.splitlines()[-3:]]
+    assert [[word.strip() for word in line if word.strip()] for line in words] == [
+        ["amended", "1 row of scores: asked ada"],
+        ["discarded", "1 row of scores: a test"],
+        ["withdrawn", "1 row of scores: the wrong ada"],
+    ]
+    counted = document("quarantine", "stats", "latest", "low")
+    assert [(each["what"], each["rows"], each["because"]) for each in counted["decisions"]] == [
+        ("amended", 1, "asked ada"),
+        ("discarded", 1, "a test"),
+        ("withdrawn", 1, "the wrong ada"),
+    ]
+    assert "decided for low: 1 row discarded, of 2 rows of scores" in astro("show").stdout
+    assert "0 of 2 parked rows of scores would now pass, 1 discarded" in astro("run", "--dry-run").stdout
+    told = astro("show", "--story", "low").stdout
+    assert "withdrawn    1 row of scores: the wrong ada" in told
+    assert "discarded    1 row of scores: a test" in told
+    # A later run has been given the decision: that is told, too.
+    astro("run", code=3)
+    done = document("quarantine", "withdraw", "latest", "low", "--all", "--yes", "--because", "none of it")
+    assert done == {
+        "schema_version": 1,
+        "run_id": run_id,
+        "step_id": "low",
+        "file": "scores",
+        "rows": 1,
+        "rows_replaced": 1,
+        "rows_amended_before": 0,
+        "rows_discarded_before": 1,
+        "rows_amended_waiting": 0,
+        "rows_discarded_waiting": 0,
+        "rows_withdrawn_waiting": 1,
+        "because": "none of it",
+    }
+    assert "decided for low: 1 row given as it came, of 1 row of scores" in astro("show").stdout
+    told = astro("quarantine", "stats", "latest", "low").stdout
+    assert "1 row of scores: a test (withdrawn)" in told
+    assert astro("verify").stdout.splitlines()[0].endswith("sound")
+    astro("run", code=3)
+    assert document("quarantine", "show", "latest", "low")["files"][0]["rows_quarantined"] == 2
+
+
+def test_the_failure_names_the_command_that_helps(project: Path) -> None:
+    Path("rows.csv").write_text("_astro_row,id,score\n0,1,5\n3,4,7\n")
+    run_id = read_run(project, "latest").run_id
+    astro("quarantine", "amend", "latest", "low", "rows.csv", "--yes")
+    filtering = 'pipeline.add_filter("Drop", Scores, remove=pl.col("id") == 4)\npipeline.add_check("Low"'
+    write_pipeline(project, TWO_CHECKS.replace('pipeline.add_check("Low"', filtering))
+    told = astro("run", "--mode", "plain", code=1).stdout
+    command = f"astro quarantine withdraw {run_id} low --file scores --rows 3"
+    assert f"`{command}` takes back what was decided about them" in told
+    # Nothing is parked now, but what was decided is still told.
+    told = astro("quarantine", "stats", "latest", "low").stdout
+    assert f"run {run_id} (failed) has no rows in quarantine\n" in told
+    assert "2 rows of scores" in told
+    astro(*command.split()[1:], "--yes")
+    astro("run", code=3)
+    assert read_file(project, run_id, "scores").rows() == [(1, 5), (2, 1)]
+
+
+def test_what_was_decided_before_is_told_as_it_was(project: Path) -> None:
+    discard = ["quarantine", "discard", "latest", "low", "--because", "x", "--yes"]
+    Path("rows.csv").write_text("_astro_row,id,score\n0,1,5\n3,4,7\n")
+    amend = ["quarantine", "amend", "latest", "low", "rows.csv", "--yes"]
+    assert "\namended 2 rows of scores\n" in astro(*amend).stdout
+    assert "2 rows of scores; of them 2 were amended before, and this counts now\n" in astro(*amend).stdout
+    told = astro(*discard, "--rows", "0").stdout
+    assert "discarded 1 row of scores; of them 1 was amended before, and this counts now\n" in told
+    assert "of them 1 was discarded before, and" in astro(*discard, "--rows", "0").stdout
+    told = astro(*amend).stdout
+    assert "of them 1 was amended and 1 was discarded before, and this counts now\n" in told

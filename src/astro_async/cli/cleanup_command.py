@@ -233,7 +233,7 @@ def _tell(
         print(f"{describe_count(leftovers, 'run')} half removed by an earlier cleanup, {size}")
     if not items and not leftovers:
         hint = command_line("list", pipeline_dir)
-        kind = _WORDS[what] if what else ""
+        kind = {"versions": "old versions of ", "quarantine": "decisions about rows of "}.get(what or "", "")
         print(f"nothing to remove: no {kind}completed runs that you chose (`{hint}` shows the runs)")
 
 

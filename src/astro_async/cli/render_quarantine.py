@@ -135,6 +135,8 @@ def render_decisions(
         words = Text(rows, style=style)
         if patch.path not in standing and not patch.withdrawn:
             words.append(" (withdrawn)")
+        elif patch.path in record.dropped:
+            words.append(" (removed)")
         time = describe_time(patch.recorded_at)
         table.add_row(time, safe(patch.step_id), str(patch.attempt), Text(what, style=style), words)
     return [Text(), table]
