@@ -110,7 +110,15 @@ EVENTS: dict[str, st.SearchStrategy[AnyEvent]] = {
     "step_skipped": _events(StepSkipped, detail=_TEXT),
     "step_interrupted": _events(StepInterrupted, detail=_TEXT),
     "rows_patched": _events(
-        RowsPatched, file=_NAME, path=_PATH, rows=_COUNT, discarded=_COUNT, because=st.none() | _TEXT
+        RowsPatched,
+        file=_NAME,
+        path=_PATH,
+        rows=_COUNT,
+        discarded=_COUNT,
+        because=st.none() | _TEXT,
+        withdrawn=_COUNT,
+        withdrawn_waiting=_COUNT,
+        standing=_COUNT,
     ),
     "versions_dropped": _events(VersionsDropped, paths=st.lists(_PATH, max_size=3), size_bytes=_COUNT),
     "run_finished": _events(

@@ -428,3 +428,26 @@ def test_the_rows_that_an_ingest_parks() -> None:
     assert part.path in set(run.named_paths())
     manifest = snapshot_record(run, journal_bytes=1)
     assert restore_record(parse_manifest(dump_manifest(manifest))) == run
+
+
+# Later still: a decision that is taken back.
+WITHDRAWN = (
+    b'{"kind":"rows_patched","seq":26,"time":"2026-01-02T06:00:02Z","run_id":"abc12","step_id":"validate",'
+    b'"attempt":2,"file":"scores","path":"patches/validate/scores.3.parquet","rows":2,"discarded":0,'
+    b'"because":"a slip","amended_waiting":1,"withdrawn":2,"withdrawn_waiting":1,"standing":3}'
+)
+
+
+def test_a_decision_that_is_taken_back() -> None:
+    event = parse_event(WITHDRAWN)
+    assert isinstance(event, RowsPatched)
+    assert (event.withdrawn, event.withdrawn_waiting, event.standing) == (2, 1, 3)
+    assert dump_event(event) == WITHDRAWN
+    run = restore_record(parse_manifest(MANIFEST))
+    fold(run, event)
+    path = "patches/validate/scores.3.parquet"
+    assert run.patches[-1] == Patch(
+        "validate", "scores", path, 2, 0, "a slip", "2026-01-02T06:00:02Z", 2, 1, 0, 2, 1, 3
+    )
+    manifest = snapshot_record(run, journal_bytes=1)
+    assert restore_record(parse_manifest(dump_manifest(manifest))) == run

@@ -2,13 +2,15 @@
 
 It has a check, a filter, steps that read and steps that write, `save_to`, quarantine and failure; the acts
 are a first run, a retry, a retry of the retry that mends the rule, one that mends a step, `--rerun`, a run of
-the edited pipeline, and one that mends the last step, after which the run is completed.
+the edited pipeline, and one that mends the last step, after which the run is completed. The acts of the desk
+decide about rows that the check has parked, or take that back, and run.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,11 +23,14 @@ from astro_async import (
     IngestFileSpec,
     Pipeline,
     RunResult,
+    amend,
+    discard,
     expect,
     ingest,
     read_run,
     run,
     verify,
+    withdraw,
 )
 from astro_async._core.events import StepFinished, parse_event
 from astro_async._core.lineage import active_versions
@@ -47,6 +52,9 @@ JOBS = 2
 
 # The operator's acts, in order.
 ACTS = ("first", "retry", "fixed rule", "fixed report", "rerun", "edited", "fixed step")
+
+# Acts at the desk, each with the run that follows: they take the rows that the check parks after `first`.
+DESK_ACTS = ("amend", "discard", "withdraw")
 
 # All operations in `nox -s crash`; some of them, the same every time, where time is short.
 IS_FULL = bool(os.environ.get("ASTRO_ASYNC_FULL_SWEEP"))
@@ -186,7 +194,24 @@ class Stage:
         """Perform one act of the operator."""
         self.author.change(act)
         rerun = {"rerun": ("tag",), "parked again": ("after-check",)}.get(act, ())
+        if act in DESK_ACTS:
+            self._decide(act, disk or UnhurriedDisk())
         return self.run(rerun=rerun, disk=disk)
+
+    def _decide(self, act: str, disk: Disk) -> None:
+        where = {"pipeline_dir": self.directory, "run_id": self.run_id, "step_id": "check"}
+        services = Services(disk=disk)
+        call: Callable[[], Awaitable[object]]
+        if act == "amend":
+            # Beside the pipeline: it is the operator's, and no disk of ours.
+            path = self.directory.parent / f"{self.directory.name}.rows.csv"
+            path.write_text("_astro_row,id,score\n1,2,9\n")
+            call = partial(amend, path, services=services, **where)  # type: ignore[arg-type]
+        elif act == "discard":
+            call = partial(discard, [3], because="twice", services=services, **where)  # type: ignore[arg-type]
+        else:
+            call = partial(withdraw, [3], services=services, **where)  # type: ignore[arg-type]
+        anyio.run(call)
 
 
 class UnhurriedDisk(Disk):
@@ -226,6 +251,10 @@ def read_state(stage: Stage) -> dict[str, object]:
     record = stage.record()
     root = stage.root
     state: dict[str, object] = {"status": record.status}
+    state["decisions"] = [
+        (patch.step_id, patch.file, patch.rows, patch.discarded, patch.withdrawn, load(root / patch.path))
+        for patch in record.patches
+    ]
     for name, path in active_versions(record).items():
         state[name] = load(root / path)
         assert (root / f"current/{name}.parquet").read_bytes() == (root / path).read_bytes()
