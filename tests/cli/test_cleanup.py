@@ -149,8 +149,7 @@ def decide(folder: Path, run_id: str) -> None:
     """Amend the parked row of a run, with a value that is in no other place."""
     path = folder / "rows.csv"
     path.write_text("_astro_row,id,score\n1,2,424242\n")
-    command = ["quarantine", "amend", run_id, "check", path, "--yes", "--because", "asked", "-C", folder]
-    astro(*command)
+    astro("quarantine", "amend", run_id, "check", path, "--yes", "--because", "asked", "-C", folder)
     path.unlink()
 
 
@@ -161,8 +160,8 @@ def test_runs_with_decisions_that_wait_stay(project: tuple[Path, str, str]) -> N
     write_pipeline(folder, PARKING.replace('pl.col("score") >= 0', 'pl.col("none") >= 0'))
     astro("run", "-C", folder, code=1)
     before = tree(folder)
-    told = document("cleanup", "--unfinished", "--dry-run", "-C", folder)
-    assert [run["run_id"] for run in told["runs"]] == [completed]
+    planned = document("cleanup", "--unfinished", "--dry-run", "-C", folder)
+    assert [run["run_id"] for run in planned["runs"]] == [completed]
     told = astro("cleanup", parked, "--unfinished", "--yes", "-C", folder, code=1).stderr
     assert f"run {parked} is left alone: it has decisions about rows that it has yet to apply" in told
     assert tree(folder) == before
@@ -179,15 +178,15 @@ def test_what_was_decided_about_rows(project: tuple[Path, str, str]) -> None:
     astro("run", "-C", folder)
     root = folder / ".working" / run_id
     (patch,) = (root / "patches").rglob("*.parquet")
-    told = document("cleanup", "--quarantine", "--dry-run", "-C", folder)
-    assert (told["what"], len(told["runs"])) == ("quarantine", 1)
-    assert told["runs"][0] == {
+    planned = document("cleanup", "--quarantine", "--dry-run", "-C", folder)
+    assert (planned["what"], len(planned["runs"])) == ("quarantine", 1)
+    assert planned["runs"][0] == {
         "run_id": run_id,
         "status": "completed",
         "size_bytes": patch.stat().st_size,
         "is_removed": False,
     }
-    aged = ["cleanup", "--quarantine", "--yes", "-C", folder]
+    aged: list[str | Path] = ["cleanup", "--quarantine", "--yes", "-C", folder]
     assert "nothing to remove: no decisions about rows" in astro(*aged, "--older-than", "30d").stdout
     assert patch.exists()
     told = astro(*aged).stdout

@@ -29,8 +29,8 @@ class Death(BaseException):
 class MortalDisk(Disk):
     """Dies at the k-th operation, and stays dead."""
 
-    def __init__(self, dies_at: int | None = None) -> None:
-        super().__init__()
+    def __init__(self, dies_at: int | None = None, *, fsync: bool = True) -> None:
+        super().__init__(fsync=fsync)
         self.count = 0
         self._dies_at = dies_at
         self._counting = threading.Lock()

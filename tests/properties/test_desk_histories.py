@@ -1,12 +1,14 @@
-"""Random decisions about parked rows, and deaths: every row ends as it was last decided."""
+"""Random decisions about parked rows, withdrawals and deaths: every row ends as it was last decided."""
 
 from __future__ import annotations
 
-import contextlib
+import os
+import re
 import tempfile
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 import polars as pl
@@ -18,12 +20,16 @@ from astro_async import (
     IngestFileSpec,
     Pipeline,
     RunStatus,
+    StepStatus,
     amend,
     discard,
     expect,
     read_run,
     run,
+    verify,
+    withdraw,
 )
+from astro_async._executor.desk import parse_ranges
 from astro_async._executor.invocation import Services
 from astro_async._executor.parked import load_parked
 from astro_async._frames.columns import ROW_COLUMN
@@ -34,6 +40,11 @@ from properties.real_run import Death, MortalDisk
 SCHEMA = {"id": pl.Int64, "score": pl.Int64}
 SCORES = st.none() | st.integers(-3, 5)
 STEPS = ("low", "high")
+ACTS = ("amend", "discard", "withdraw")
+GONE = "gone"
+
+# For more of them: ASTRO_ASYNC_DESK_HISTORIES=1000.
+HISTORIES = int(os.environ.get("ASTRO_ASYNC_DESK_HISTORIES", "40"))
 
 
 def make_pipeline() -> Pipeline:
@@ -44,15 +55,31 @@ def make_pipeline() -> Pipeline:
     return pipeline
 
 
+class Decided(NamedTuple):
+    """A decision, as a person remembers it: the place that was named, the row meant, and its new score."""
+
+    position: int
+    id: int
+    score: int | str | None
+
+
 class DeskRun:
     """A run, and what a person believes of its rows."""
 
     def __init__(self, directory: Path, scores: list[int | None]) -> None:
         self.directory = directory
+        self.scores = scores
         frame = pl.DataFrame({"id": range(len(scores)), "score": scores}, schema=SCHEMA)
         self.run_id = anyio.run(ingest_frames, make_pipeline(), {"scores": frame}, directory)
-        self.believed: dict[int, int | None] = dict(enumerate(scores))
-        self.gone: set[int] = set()
+        self.decided: dict[str, list[Decided]] = {step_id: [] for step_id in STEPS}
+
+    def believed(self) -> list[tuple[int, int | str | None]]:
+        """Return the rows as they were last decided, step by step, without those that are left out."""
+        rows = dict(enumerate(self.scores))
+        found: dict[int, int | str | None] = dict(rows)
+        for decisions in self.decided.values():
+            found.update({each.id: each.score for each in decisions if found[each.id] != GONE})
+        return [(number, score) for number, score in found.items() if score != GONE]
 
     def parked(self, step_id: str) -> dict[int, tuple[int, int | None]]:
         """Return id and score of each parked row by position."""
@@ -66,32 +93,68 @@ class DeskRun:
         """Amend rows, or leave them out; it may die meanwhile."""
         parked = self.parked(step_id)
         ids = {position: parked[position][0] for position in changes}
-        where = {"pipeline_dir": self.directory, "run_id": self.run_id, "step_id": step_id}
-        services = Services(disk=MortalDisk(dies_at))
-        call: Callable[[], Awaitable[object]]
+        call: Callable[..., Awaitable[object]]
         if leaves_out:
-            call = partial(discard, list(changes), because="no", services=services, **where)  # type: ignore[arg-type]
+            call = partial(discard, list(changes), because="no")
         else:
             path = self.directory / "rows.csv"
             lines = [f"{row},{ids[row]},{'' if new is None else new}" for row, new in changes.items()]
             path.write_text("\n".join([f"{ROW_COLUMN},id,score", *lines]))
-            call = partial(amend, path, services=services, **where)  # type: ignore[arg-type]
-        before = len(read_run(self.directory, self.run_id).patches)
-        with contextlib.suppress(Death):
-            anyio.run(call)
-        if len(read_run(self.directory, self.run_id).patches) == before:
+            call = partial(amend, path)
+        if not self._give(call, step_id, dies_at):
             return
         for position, new in changes.items():
             if leaves_out:
-                self.gone.add(ids[position])
+                self.decided[step_id].append(Decided(position, ids[position], GONE))
             elif new != parked[position][1]:
                 # As it was parked it is no decision, whatever was decided before.
-                self.believed[ids[position]] = new
-                self.gone.discard(ids[position])
+                self.decided[step_id].append(Decided(position, ids[position], new))
+
+    def withdraw(self, step_id: str, positions: set[int], *, dies_at: int) -> None:
+        """Take back what was decided about rows; it may die meanwhile."""
+        if self._give(partial(withdraw, sorted(positions)), step_id, dies_at):
+            self.decided[step_id] = [each for each in self.decided[step_id] if each.position not in positions]
+
+    def _give(self, call: Callable[..., Awaitable[object]], step_id: str, dies_at: int) -> bool:
+        """Give a command of the desk; return whether something is on record since."""
+        before = len(read_run(self.directory, self.run_id).patches)
+        disk = MortalDisk(dies_at, fsync=False)
+        where = {"pipeline_dir": self.directory, "run_id": self.run_id, "services": Services(disk=disk)}
+        try:
+            anyio.run(partial(call, step_id=step_id, **where))
+        except Death:
+            pass
+        except RunRefusedError as error:
+            # The rows are parked as a decision had made them that has been taken back.
+            if "has been withdrawn" not in str(error):
+                raise
+        return len(read_run(self.directory, self.run_id).patches) > before
 
     def go_on(self, dies_at: int | None = None) -> RunStatus:
-        """Run, dying once perhaps, and count the rows."""
-        for disk in (MortalDisk(dies_at), MortalDisk()) if dies_at else (MortalDisk(),):
+        """Run, dying once perhaps, and count the rows; take back what is decided about rows that are gone."""
+        self._run(dies_at)
+        # A decision of the second step may be about a row as the first one had it amended.
+        for _ in self.scores:
+            record = read_run(self.directory, self.run_id)
+            failed = [step for step in record.steps.values() if step.status is StepStatus.FAILED]
+            if not failed:
+                break
+            rows = re.search(
+                r"decided rows are not in the file .* --rows ([0-9,-]+)`", failed[0].detail or ""
+            )
+            assert rows is not None
+            lost = {row for each in parse_ranges(rows[1]) for row in each}
+            self.withdraw(failed[0].step_id, lost, dies_at=10**6)
+            self._run(None)
+        record = read_run(self.directory, self.run_id)
+        for step in record.steps.values():
+            for flow in step.files:
+                assert flow.rows_in == (flow.rows_out or 0) + flow.rows_quarantined + flow.rows_discarded
+        return record.status
+
+    def _run(self, dies_at: int | None) -> None:
+        deaths = (dies_at, None) if dies_at else (None,)
+        for each in deaths:
             try:
                 anyio.run(
                     partial(
@@ -99,7 +162,7 @@ class DeskRun:
                         make_pipeline(),
                         pipeline_dir=self.directory,
                         run_id=self.run_id,
-                        services=Services(disk=disk),
+                        services=Services(disk=MortalDisk(each, fsync=False)),
                     )
                 )
             except RunRefusedError:
@@ -108,11 +171,6 @@ class DeskRun:
             except BaseException as error:
                 if not _is_death(error):
                     raise
-        record = read_run(self.directory, self.run_id)
-        for step in record.steps.values():
-            for flow in step.files:
-                assert flow.rows_in == (flow.rows_out or 0) + flow.rows_quarantined + flow.rows_discarded
-        return record.status
 
 
 def _is_death(error: BaseException) -> bool:
@@ -121,28 +179,34 @@ def _is_death(error: BaseException) -> bool:
     return isinstance(error, Death)
 
 
-@settings(max_examples=10, deadline=None, phases=[Phase.reuse, Phase.generate])
+def act(desk: DeskRun, data: st.DataObject) -> None:
+    """Do something at the desk, if there is something to do."""
+    step_id, what = data.draw(st.sampled_from(STEPS)), data.draw(st.sampled_from(ACTS))
+    dies_at = data.draw(st.integers(1, 60))
+    if what == "withdraw":
+        decided = sorted({each.position for each in desk.decided[step_id]})
+        if decided:
+            desk.withdraw(step_id, data.draw(st.sets(st.sampled_from(decided), min_size=1)), dies_at=dies_at)
+    elif parked := desk.parked(step_id):
+        chosen = data.draw(st.dictionaries(st.sampled_from(sorted(parked)), SCORES, min_size=1))
+        desk.decide(step_id, chosen, leaves_out=what == "discard", dies_at=dies_at)
+
+
+@settings(max_examples=HISTORIES, deadline=None, phases=[Phase.reuse, Phase.generate])
 @given(data=st.data(), scores=st.lists(SCORES, min_size=1, max_size=6))
 def test_every_row_ends_as_it_was_last_decided(data: st.DataObject, scores: list[int | None]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         desk = DeskRun(Path(folder), scores)
         status = desk.go_on()
-        for _ in range(2):
-            if status is RunStatus.COMPLETED:
-                break
-            for step_id in data.draw(st.lists(st.sampled_from(STEPS), max_size=3)):
-                parked = desk.parked(step_id)
-                if parked:
-                    chosen = data.draw(st.dictionaries(st.sampled_from(sorted(parked)), SCORES, min_size=1))
-                    leaves_out = data.draw(st.booleans())
-                    dies_at = data.draw(st.integers(1, 60))
-                    desk.decide(step_id, chosen, leaves_out=leaves_out, dies_at=dies_at)
-            status = desk.go_on(data.draw(st.none() | st.integers(1, 80)))
         for _ in range(3):
+            for _ in range(data.draw(st.integers(0, 3))):
+                act(desk, data)
+            status = desk.go_on(data.draw(st.none() | st.integers(1, 80)))
+        for _ in range(4):
             for step_id in STEPS if status is not RunStatus.COMPLETED else ():
                 if parked := desk.parked(step_id):
                     desk.decide(step_id, dict.fromkeys(parked, 1), leaves_out=False, dies_at=10**6)
             status = desk.go_on() if status is not RunStatus.COMPLETED else status
         assert status is RunStatus.COMPLETED
-        expected = [(number, score) for number, score in desk.believed.items() if number not in desk.gone]
-        assert read_file(desk.directory, desk.run_id, "scores").rows() == expected
+        assert read_file(desk.directory, desk.run_id, "scores").rows() == desk.believed()
+        assert verify(desk.directory, desk.run_id).findings == ()
