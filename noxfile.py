@@ -92,6 +92,8 @@ def crash(session: nox.Session) -> None:
     tests = {"PYTHONPATH": "tests"}
     sweep = {"ASTRO_ASYNC_FULL_SWEEP": "1"}
     session.run("python", "-m", "pytest", "-q", "tests/crash", env=sweep)
+    histories = {"ASTRO_ASYNC_DESK_HISTORIES": "1000"}
+    session.run("python", "-m", "pytest", "-q", "tests/properties/test_desk_histories.py", env=histories)
     session.run("python", "-m", "crash.random_kills", "--victim", "kill", "--times", "500", env=tests)
     others = [word for victim in ("term", "interrupt", "step", "ingest") for word in ("--victim", victim)]
     session.run("python", "-m", "crash.random_kills", *others, "--times", "100", env=tests)

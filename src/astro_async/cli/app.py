@@ -57,7 +57,8 @@ class AstroGroup(LazyGroup):
             "Write a page on a run: what happened, when, to which rows, and what to do.",
         ),
         "cleanup": LazyCommand(
-            "astro_async.cli.cleanup_command", "Remove completed runs, or versions that nobody needs."
+            "astro_async.cli.cleanup_command",
+            "Remove completed runs, or files of theirs that only a re-run needs.",
         ),
         "quarantine": LazyCommand(
             "astro_async.cli.quarantine_command",

@@ -120,7 +120,7 @@ def cleanup(
     json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Remove completed runs, or of completed runs what only a re-run needs.
+    """Remove completed runs, or files of theirs that only a re-run needs.
 
     Says what that frees, and asks. Runs that did not come to a good end stay, unless --unfinished; runs with
     undecided rows in quarantine, or with decisions that are yet to be applied, and all statistics stay in any

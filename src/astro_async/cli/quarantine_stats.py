@@ -45,9 +45,10 @@ def stats(
     json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Count parked rows: by step, file and reason, decided and undecided; and list what was decided, and why.
+    """Count parked rows: by step, file and reason, decided and undecided.
 
-    A row that breaks two rules counts for both reasons, and once as a row.
+    A row that breaks two rules counts for both reasons, and once as a row. Below stands what was decided,
+    when and why.
     """
     record = read_run(pipeline_dir, run)
     keys = {
