@@ -285,7 +285,7 @@ def assert_no_litter(stage: Stage) -> None:
     """Nothing is on disk that no record names."""
     root = stage.root
     named = set(stage.record().named_paths())
-    owned = ("versions", "quarantine", "filtered")
+    owned = ("versions", "quarantine", "filtered", "patches")
     on_disk = {str(path.relative_to(root)) for each in owned for path in Path(root, each).rglob("*.*")}
     assert on_disk <= named, "nothing is left that no record names"
     assert not (root / "staging").exists()

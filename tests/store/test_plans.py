@@ -278,3 +278,20 @@ def test_a_patch_that_could_not_be_recorded_is_not_in_the_way_of_the_next(
     path = patch(again, b"second").path
     assert (folder / path).read_bytes() == b"second"
     again.die()
+
+
+def test_a_patch_that_only_its_name_outlived_a_power_cut_is_not_in_the_way(
+    tmp_path: Path, run_id: RunId
+) -> None:
+    folder = quarantined(tmp_path, run_id)
+    night = Night(tmp_path, run_id)
+    path = patch(night, b"first").path
+    night.die()
+    # Neither a plan nor a staging folder tells that something was being decided.
+    litter = folder / path.replace(".1.", ".2.")
+    litter.write_bytes(b"never recorded")
+    again = Night(tmp_path, run_id)
+    assert not litter.exists()
+    assert (folder / path).read_bytes() == b"first"
+    assert (folder / patch(again, b"second").path).read_bytes() == b"second"
+    again.die()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from astro_async._core.lineage import named_by
 from astro_async._core.records import RunRecord
@@ -12,7 +12,13 @@ from astro_async._store.layout import OWNED_FOLDERS, snapshot_link
 from astro_async._store.publish import Publisher
 from astro_async.exceptions import StorageError
 
-__all__ = ["refuse_foreign_folders", "remove_litter", "restore_links", "scan_litter"]
+__all__ = [
+    "has_patch_litter",
+    "refuse_foreign_folders",
+    "remove_litter",
+    "restore_links",
+    "scan_litter",
+]
 
 
 def refuse_foreign_folders(directory: str) -> None:
@@ -39,8 +45,19 @@ def remove_litter(directory: str, run: RunRecord, disk: Disk) -> None:
     disk.sync_removals(parents)
 
 
+def has_patch_litter(directory: str, run: RunRecord) -> bool:
+    """Whether a patch is there that no record names.
+
+    A power cut may leave one and nothing else: no plan says that something is being decided.
+    """
+    if not os.path.isdir(f"{directory}/patches"):
+        return False
+    named = {patch.path for patch in run.patches} - run.dropped
+    return any(path not in named for path in _files_below(directory, ("patches",)))
+
+
 def scan_litter(directory: str, run: RunRecord) -> Iterator[str]:
-    """Yield the relative path of every version, part and snapshot that no record names."""
+    """Yield the relative path of every version, part, patch and snapshot that no record names."""
     named = named_by(run)
     for step_id, record in run.steps.items():
         named.update(
@@ -63,8 +80,8 @@ def restore_links(run: RunRecord, publisher: Publisher) -> None:
                     raise
 
 
-def _files_below(directory: str) -> Iterator[str]:
-    for folder in OWNED_FOLDERS:
+def _files_below(directory: str, folders: Sequence[str] = OWNED_FOLDERS) -> Iterator[str]:
+    for folder in folders:
         for parent, _, names in os.walk(f"{directory}/{folder}"):
             for name in names:
                 yield os.path.relpath(f"{parent}/{name}", directory)

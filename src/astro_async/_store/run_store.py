@@ -23,7 +23,12 @@ from astro_async._store.journal import Journal, Reading, read_run
 from astro_async._store.lock import HeldLock, acquire_run_lock
 from astro_async._store.log import RunLog
 from astro_async._store.publish import Publisher
-from astro_async._store.recovery import refuse_foreign_folders, remove_litter, restore_links
+from astro_async._store.recovery import (
+    has_patch_litter,
+    refuse_foreign_folders,
+    remove_litter,
+    restore_links,
+)
 from astro_async._store.staging import StagedFile
 from astro_async._store.statistics import record_run
 from astro_async.exceptions import StorageError
@@ -82,6 +87,7 @@ class RunStore:
                 # It says what went wrong, and that may have left something.
                 and self.record.detail is None
                 and not os.path.isdir(f"{directory}/staging")
+                and not has_patch_litter(directory, self.record)
             )
             if not was_clean:
                 self._recover(reading)
