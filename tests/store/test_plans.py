@@ -280,7 +280,7 @@ def test_a_patch_that_could_not_be_recorded_is_not_in_the_way_of_the_next(
     again.die()
 
 
-def test_a_patch_that_only_its_name_outlived_a_power_cut_is_not_in_the_way(
+def test_a_patch_whose_name_alone_outlived_a_power_cut_is_not_in_the_way(
     tmp_path: Path, run_id: RunId
 ) -> None:
     folder = quarantined(tmp_path, run_id)
