@@ -14,9 +14,10 @@ from anyio.abc import TaskGroup
 
 from astro_async._core.status import StepStatus
 from astro_async._executor.attempt import Attempt, Outcome, run_attempt_async
+from astro_async._executor.outbox import Outbox
 from astro_async._executor.process import run_attempt_in_process
 from astro_async._executor.watchdog import Watchdog
-from astro_async._executor.workers import Outbox, ThreadGone
+from astro_async._executor.workers import ThreadGone
 
 __all__ = ["TaskHosts"]
 
