@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -131,6 +132,9 @@ _DECODER: Final = msgspec.json.Decoder(Manifest)
 def snapshot_record(run: RunRecord, *, journal_bytes: int, journal_crc32: int = 0) -> Manifest:
     """Return the manifest of a record. Shares its immutable parts, so later events do not show in it."""
     active = active_versions(run)
+    # By identity: to hash a member of an enum is Python code, and there are as many as steps.
+    statuses = {id(record.status): record.status for record in run.steps.values()}
+    counts = Counter([id(record.status) for record in run.steps.values()])
     return Manifest(
         schema_version=SCHEMA_VERSION,
         run_id=run.run_id,
@@ -143,12 +147,14 @@ def snapshot_record(run: RunRecord, *, journal_bytes: int, journal_crc32: int = 
         ingested_at=run.ingested_at,
         finished_at=run.finished_at,
         detail=run.detail,
-        step_counts={
-            status.value: count
-            for status, count in Counter([record.status for record in run.steps.values()]).items()
-        },
+        step_counts={statuses[key].value: count for key, count in counts.items()},
         rows_quarantined=sum(
-            flow.rows_quarantined for record in run.steps.values() for flow in record.files if flow.parts
+            [
+                flow.rows_quarantined
+                for record in run.steps.values()
+                for flow in record.files
+                if flow.rows_quarantined and flow.parts
+            ]
         ),
         journal_bytes=journal_bytes,
         journal_crc32=journal_crc32,
@@ -167,21 +173,27 @@ def snapshot_record(run: RunRecord, *, journal_bytes: int, journal_crc32: int = 
 
 def dump_manifest(manifest: Manifest) -> bytes:
     """Return the document, one entry of a list to a line, with a final newline."""
+    head = {name: getattr(manifest, name) for name in ManifestHead.__struct_fields__}
+    files, states = _dump_lines(manifest.ingested_files), _dump_lines(manifest.step_states)
+    return b'%s,\n"ingested_files":[\n%s],\n"step_states":[\n%s]}\n' % (_dump(head)[:-1], files, states)
+
+
+def _dump(value: object) -> bytes:
     try:
-        document = _ENCODER.encode(manifest)
+        return _ENCODER.encode(value)
     except UnicodeEncodeError:
         # As in the journal, text that is no Unicode loses what is not.
-        text = json.dumps(msgspec.to_builtins(manifest), ensure_ascii=False, separators=(",", ":"))
-        document = text.encode("utf-8", "replace")
-    # The last one: params may have a list of that name, the lists of the document have none.
-    head, _, lists = document.rpartition(b',"ingested_files":[')
-    lists = lists.replace(b'},{"name":', b'},\n{"name":').replace(b'},{"step_id":', b'},\n{"step_id":')
-    return (
-        head
-        + b',\n"ingested_files":[\n'
-        + lists.replace(b',"step_states":[', b',\n"step_states":[\n')
-        + b"\n"
-    )
+        text = json.dumps(msgspec.to_builtins(value), ensure_ascii=False, separators=(",", ":"))
+        return text.encode("utf-8", "replace")
+
+
+def _dump_lines(entries: Sequence[object]) -> bytes:
+    try:
+        lines = _ENCODER.encode_lines(entries)
+    except UnicodeEncodeError:
+        lines = b"".join([_dump(entry) + b"\n" for entry in entries])
+    # Within an entry a newline is escaped. A step's files have a line each, too.
+    return lines[:-1].replace(b"\n", b",\n").replace(b'},{"name":', b'},\n{"name":')
 
 
 def parse_manifest(document: bytes) -> Manifest:
