@@ -146,7 +146,7 @@ class Coordinator:
         try:
             async with anyio.create_task_group() as group:
                 self._workers = WorkerThreads(group, self._jobs, run_attempt, self._outbox, self._turns)  # type: ignore[arg-type]
-                self._hosts = TaskHosts(group, self._outbox, self._watchdog)  # type: ignore[arg-type]
+                self._hosts = TaskHosts(group, self._jobs, self._outbox, self._turns, self._watchdog)  # type: ignore[arg-type]
                 group.start_soon(self._checkpoints.serve)
                 group.start_soon(self._checkpoints.serve_statistics)
                 try:
@@ -182,7 +182,7 @@ class Coordinator:
 
     def _advance(self) -> bool:
         """Settle what has ended and start what may start; return whether the loop has to take a turn."""
-        if self._stop.level and not self._turns.is_on_loop:
+        if self._stop.level and not self._scheduler.is_halted:
             return True
         self._now = format_time(self._clock())
         self._take_messages()
@@ -346,15 +346,15 @@ class Coordinator:
                 self._record_interrupted(attempt.position, "interrupted before it began")
             return
         nodes = self._scheduler.graph.nodes
-        queueable = []
+        short = []
         for attempt in attempts:
             self._running[attempt.position] = attempt
-            if nodes[attempt.position].queueable:
-                queueable.append(attempt)
+            if nodes[attempt.position].queue == "threads":
+                short.append(attempt)
             else:
                 self._hand_over(attempt)
-        if queueable:
-            self._workers.submit(queueable)
+        if short:
+            self._workers.submit(short)
 
     def _prepare(self, command: StartStep) -> Attempt:
         inputs = tuple(map(self._versions.get, command.inputs))
@@ -413,7 +413,7 @@ class Coordinator:
         for position in sorted(self._running):
             attempt = self._running[position]
             is_over = self._scheduler.is_halted or position >= self._scheduler.stop
-            if is_over and self._scheduler.graph.nodes[position].queueable and attempt.begin():
+            if is_over and self._scheduler.graph.nodes[position].queue and attempt.begin():
                 del self._running[position]
                 self._record_interrupted(position, "not begun when the run stopped")
 

@@ -54,11 +54,12 @@ class Turns:
         else:
             self._waiting.append(act)
 
-    def take_here(self, *, has_more: bool) -> None:
-        """Take a turn in a worker thread that has left an outcome, unless somebody else does. Never raises.
+    def take_here(self, *, has_more: bool, on_loop: bool = False) -> None:
+        """Take a turn where a step has just left its outcome, unless somebody else does. Never raises.
 
         Args:
-            has_more: The thread has another step to run, which may be a long one.
+            has_more: There is another step to run here, which may be a long one.
+            on_loop: This is a task of the event loop, and not a worker thread.
         """
         if has_more and perf_counter() - self._given_back < _APART_S:
             if not self.is_watched:
@@ -67,6 +68,7 @@ class Turns:
         # Who has the turn now may have looked before the outcome was there; it looks again afterwards.
         while len(self._outbox) and self._lock.acquire(blocking=False):
             needs_loop = True
+            self.is_on_loop |= on_loop
             try:
                 if not self._is_over and self._error is None:
                     needs_loop = self._advance() or bool(self._waiting)
@@ -75,6 +77,7 @@ class Turns:
                 self._error = error
             finally:
                 self._given_back = perf_counter()
+                self.is_on_loop = self._is_over
                 self._lock.release()
             if needs_loop:
                 self._outbox.wake()
