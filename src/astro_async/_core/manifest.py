@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from io import BytesIO
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -126,6 +127,7 @@ M = TypeVar("M", bound=ManifestHead)
 _VERSION_DECODER: Final = msgspec.json.Decoder(_Version)
 _HEAD_DECODER: Final = msgspec.json.Decoder(ManifestHead)
 _ENCODER: Final = msgspec.json.Encoder()
+_PIECE: Final = 1000
 _DECODER: Final = msgspec.json.Decoder(Manifest)
 
 
@@ -174,8 +176,14 @@ def snapshot_record(run: RunRecord, *, journal_bytes: int, journal_crc32: int = 
 def dump_manifest(manifest: Manifest) -> bytes:
     """Return the document, one entry of a list to a line, with a final newline."""
     head = {name: getattr(manifest, name) for name in ManifestHead.__struct_fields__}
-    files, states = _dump_lines(manifest.ingested_files), _dump_lines(manifest.step_states)
-    return b'%s,\n"ingested_files":[\n%s],\n"step_states":[\n%s]}\n' % (_dump(head)[:-1], files, states)
+    document = BytesIO()
+    document.write(_dump(head)[:-1])
+    document.write(b',\n"ingested_files":[\n')
+    _write_lines(document, manifest.ingested_files)
+    document.write(b'],\n"step_states":[\n')
+    _write_lines(document, manifest.step_states)
+    document.write(b"]}\n")
+    return document.getvalue()
 
 
 def _dump(value: object) -> bytes:
@@ -185,6 +193,14 @@ def _dump(value: object) -> bytes:
         # As in the journal, text that is no Unicode loses what is not.
         text = json.dumps(msgspec.to_builtins(value), ensure_ascii=False, separators=(",", ":"))
         return text.encode("utf-8", "replace")
+
+
+def _write_lines(document: BytesIO, entries: Sequence[object]) -> None:
+    # In pieces, so that no more than one copy of a large document is in memory.
+    for start in range(0, len(entries), _PIECE):
+        if start:
+            document.write(b",\n")
+        document.write(_dump_lines(entries[start : start + _PIECE]))
 
 
 def _dump_lines(entries: Sequence[object]) -> bytes:
