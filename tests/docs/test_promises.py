@@ -13,7 +13,7 @@ import pytest
 import astro_async
 from astro_async import exceptions
 from astro_async.cli.app import AstroGroup
-from docs.blocks import ROOT, find_pages
+from docs.blocks import ROOT, find_paths
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
@@ -98,7 +98,7 @@ def test_pages_are_reached_from_the_index() -> None:
     assert pages <= linked
 
 
-@pytest.mark.parametrize("page", [page.name for page in find_pages()])
+@pytest.mark.parametrize("page", [str(path.relative_to(ROOT)) for path in find_paths()])
 def test_links_lead_to_files_and_headings(page: str) -> None:
     folder = (ROOT / page).parent
     for target in re.findall(r"\]\(([^)\s]+)\)", read(page)):
@@ -111,7 +111,9 @@ def test_links_lead_to_files_and_headings(page: str) -> None:
 
 
 def find_anchors(path: Path) -> set[str]:
-    headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    # What begins with # in a block of code is no heading.
+    text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
