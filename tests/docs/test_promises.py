@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ast
+import json
+import os
 import re
 import runpy
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -115,6 +119,21 @@ def find_anchors(path: Path) -> set[str]:
     text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     headings = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_comparison_with_other_tools_says_what_ours_does() -> None:
+    code = str(Path(astro_async.__file__).resolve().parents[1])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([code, str(ROOT)])}
+    command = [sys.executable, "-m", "benchmarks.rules.ours"]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True, timeout=60
+    )
+    told = json.loads(done.stdout)
+    assert told["good"] == told["lines_good"] == [8, 9, 7]
+    assert told["bad"] == [[1, 1], [1, 1], [2, 1], [3, 1], [4, 1], [5, 2]]
+    assert told["bad_where_null_passes"] == [4]
+    assert told["repaired"] == [8, 100, 101, 102, 103, 104, 105, 9, 7]
+    assert [line for line, _ in told["lines_bad"]] == [3, 4, 5, 6]
 
 
 def test_what_shows_a_promise_is_there() -> None:
