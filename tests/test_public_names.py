@@ -98,6 +98,7 @@ def test_a_docstring_says_what_is_there(path: str) -> None:
     sections = dict(read_sections(text))
     if not inspect.isclass(value):
         check_arguments(path, value, sections)
+    assert "    As `" not in text, f"{path} sends the reader elsewhere for its errors"
     for error in sections.get("Raises", ()):
         assert hasattr(exceptions, error) or hasattr(builtins, error), f"{path} raises {error}: unknown"
 
