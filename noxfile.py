@@ -58,9 +58,16 @@ def imports(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Build the documentation; a warning, such as a link to nothing, is an error."""
+    """Build the documentation; a warning, such as a link to no page or heading, is an error."""
     install(session, "docs")
     session.run("sphinx-build", "-W", "--keep-going", "-q", "-b", "html", "docs", "docs/_build/html")
+
+
+@nox.session
+def links(session: nox.Session) -> None:
+    """Ask other sites whether the pages that the documentation links to are there; needs the network."""
+    install(session, "docs")
+    session.run("sphinx-build", "-W", "--keep-going", "-q", "-b", "linkcheck", "docs", "docs/_build/links")
 
 
 @nox.session

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from astro_async._core.status import RunStatus, StepStatus
     from astro_async._core.verification import Finding, Verification
     from astro_async.api import EventStream, RunResult, StopSwitch, ingest, plan, run, stream, verify
-    from astro_async.context import StepContext
+    from astro_async.context import StatisticsRecorder, StepContext
     from astro_async.desk import (
         Amendment,
         ColumnChange,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         expect_unique,
         expect_values,
     )
+    from astro_async.steps import FilterFn
 
 __version__ = "0.1.0"
 
@@ -54,6 +55,7 @@ __all__ = [
     "EventStream",
     "ExecutionMode",
     "Expectation",
+    "FilterFn",
     "Finding",
     "IngestFileSpec",
     "IngestedFile",
@@ -63,6 +65,7 @@ __all__ = [
     "RunResult",
     "RunStatus",
     "RunSummary",
+    "StatisticsRecorder",
     "StepContext",
     "StepExecutionMode",
     "StepFiles",
@@ -101,6 +104,7 @@ _HOME_OF = {
     "EventStream": "api",
     "ExecutionMode": "pipeline",
     "Expectation": "expectation",
+    "FilterFn": "steps",
     "Finding": "_core.verification",
     "IngestFileSpec": "ingest_spec",
     "IngestedFile": "_core.records",
@@ -110,6 +114,7 @@ _HOME_OF = {
     "RunResult": "api",
     "RunStatus": "_core.status",
     "RunSummary": "_core.selection",
+    "StatisticsRecorder": "context",
     "StepContext": "context",
     "StepExecutionMode": "pipeline",
     "StepFiles": "files",

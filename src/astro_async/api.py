@@ -181,7 +181,10 @@ async def run(
 
 
 class EventStream(AsyncIterator[Event]):
-    """The events of a run while it goes on; afterwards `result`."""
+    """The events of a run while it goes on, in order; afterwards `result`. Made by `stream`.
+
+    Iterate with `async for`. An event has what `astro run --events` writes as one line.
+    """
 
     def __init__(self, events: AsyncIterator[Event]) -> None:
         self._events = events
@@ -239,7 +242,11 @@ async def stream(
     caller has listed them already and names a run. Without it they are looked up for `result.waiting`.
 
     Raises:
-        As `run`.
+        PipelineError: The pipeline or `jobs` makes no sense.
+        RunNotFoundError: There is no such run.
+        RunRefusedError: The named run is completed, and nothing gives it anything to do.
+        RunLockedError: Another invocation is on the run.
+        StorageError: The disk refused to take the records; the last good ones stand.
     """
     options = RunOptions(jobs=jobs, keep_going=keep_going, rerun=tuple(rerun), params=params)
     invoker = _make_invoker(pipeline, pipeline_dir, options, stop, services)
@@ -349,8 +356,18 @@ def plan(
 ) -> tuple[RunRecord, Plan]:
     """Return a run and what it would run again, and why. Takes no lock and changes nothing.
 
+    Args:
+        pipeline: The pipeline as it is now.
+        pipeline_dir: Where runs are kept, under `.working/`.
+        run_id: An id, or `"latest"` for the newest run.
+        rerun: Completed steps to run again.
+
     Raises:
-        As `run`.
+        PipelineError: The pipeline makes no sense.
+        RunNotFoundError: There is no such run.
+        RunRefusedError: `rerun` names no step of the pipeline, or a version that a step needs was removed.
+        JournalError: The run is damaged.
+        StorageError: It cannot be read.
     """
     record = read_run(pipeline_dir, run_id)
     return record, plan_run(pipeline.graph(record.files), record, rerun=rerun)

@@ -135,8 +135,8 @@ class StatisticsRecorder:
         """Record a number; it is kept if the step settles.
 
         Args:
-            action: What was counted or measured, such as `"orders_matched"`.
-            value: The number.
+            action: What was counted or measured, with its unit: `"orders_matched"`, `"wait_ms"`.
+            value: The number; it is kept as a float of 64 bits.
             scope: `"step"`, `"file"` or `"run"`.
             subject: Default: the step; for scope `run`, the run. A file's ingest name for scope `file`.
 
@@ -154,15 +154,15 @@ class StatisticsRecorder:
         self._stats.append(StatRecorded(scope, subject, action, float(value)))
 
     def record_run(self, action: str, value: float) -> None:
-        """Record a number of the run; the same as `record` with that scope. For older pipelines."""
+        """Record a number of the run: `record(action, value, scope="run")`. For older pipelines."""
         self.record(action, value, scope="run")
 
     def record_file(self, file_name: str, action: str, value: float) -> None:
-        """Record a number of a file; the same as `record` with that scope. For older pipelines."""
+        """Record a number of a file, by its ingest name: `record(…, scope="file")`. For older pipelines."""
         self.record(action, value, scope="file", subject=file_name)
 
     def record_step(self, action: str, value: float) -> None:
-        """Record a number of the step; the same as `record`. For older pipelines."""
+        """Record a number of the step: `record(action, value)`. For older pipelines."""
         self.record(action, value)
 
 
@@ -211,10 +211,19 @@ class Quarantine:
     rows = quarantine_rows
 
     def quarantine_row(self, file: AstroFile, row: Mapping[str, Any], *, reason: str) -> None:
-        """Set one row aside, given as a mapping of column to value.
+        """Set one row aside, as a part of its own.
+
+        Args:
+            file: The file of this step that the row comes from.
+            row: Its values by column: all columns of the file as the step was given it, with values that fit
+                their dtypes. Other names are left out.
+            reason: Why, in words for people.
 
         Raises:
-            As `quarantine_rows`.
+            ValueError: `reason` is empty; nothing is written.
+            QuarantineError: A column of the file is missing, or a value does not fit its dtype.
+            FileAccessError: The file is read-only, or the step has ended.
+            StorageError: The disk refuses.
         """
         schema = file.input_schema()
         missing = [name for name in schema.names() if name not in row]
@@ -305,15 +314,15 @@ class Quarantine:
     async def aquarantine_rows(
         self, file: AstroFile, rows: pl.DataFrame | pl.LazyFrame, *, reason: str
     ) -> None:
-        """Set rows aside in a worker thread."""
+        """Do what `quarantine_rows` does, in a worker thread."""
         await in_thread(self.quarantine_rows, file, rows, reason=reason)
 
     async def aquarantine_row(self, file: AstroFile, row: Mapping[str, Any], *, reason: str) -> None:
-        """Set one row aside in a worker thread."""
+        """Do what `quarantine_row` does, in a worker thread."""
         await in_thread(self.quarantine_row, file, row, reason=reason)
 
     async def asplit(self, file: AstroFile, frame: Frame, *rules: Rules) -> Frame:
-        """Split in a worker thread."""
+        """Do what `split` does, in a worker thread."""
         return await in_thread(self.split, file, frame, *rules)
 
     # ------------------------------------------------------------------------------------------

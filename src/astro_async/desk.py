@@ -116,10 +116,20 @@ async def preview_amendment(
     step_id: str | None = None,
     file: str | None = None,
 ) -> Amendment:
-    """Find what a person changed in exported rows, and change nothing.
+    """Find what a person changed in exported rows, and change nothing. Takes no lock.
+
+    Args:
+        path: What `export_quarantine` wrote, corrected.
+        pipeline_dir: Where runs are kept, under `.working/`.
+        run_id: The run; `"latest"` for the newest.
+        step_id: The step; may be left out where only one has rows.
+        file: The file; may be left out where only one of the step has rows.
 
     Raises:
-        As `amend`.
+        RunNotFoundError: There is no such run.
+        RunRefusedError: Nothing of that name is parked, or more than one.
+        DeskError: The file does not fit the parked rows.
+        StorageError: The disk refuses.
     """
 
     def look() -> Amendment:
@@ -195,8 +205,15 @@ async def discard(
         file: The file; may be left out where only one of the step has rows.
         services: For tests.
 
+    Returns:
+        What was recorded.
+
     Raises:
-        As `amend`; `DeskError` also where no row is parked at a position, or `because` says nothing.
+        RunNotFoundError: There is no such run.
+        RunRefusedError: Nothing of that name is parked, or more than one; the step has run meanwhile.
+        DeskError: No row is parked at a position, or `because` is empty; nothing is stored.
+        RunLockedError: The run is going on.
+        StorageError: The disk refuses; nothing is decided then.
     """
     chosen = None if rows is None else [range(row, row + 1) for row in rows]
 

@@ -120,11 +120,17 @@ class AstroFile:
         return load_frame(self._current)
 
     def scan(self) -> pl.LazyFrame:
-        """Return a plan over the file. It stays right whatever is saved later: versions never change."""
+        """Return a plan over the file, as it is now. Reads nothing yet.
+
+        It stays right whatever is saved later: versions never change.
+        """
         return scan_frame(self._current)
 
     def iter_batches(self, batch_size: int = _BATCH_ROWS) -> Iterator[pl.DataFrame]:
-        """Yield the rows in order, in frames of at most `batch_size` rows, in bounded memory.
+        """Yield the rows in order, in bounded memory.
+
+        Args:
+            batch_size: Rows of a frame at most, 1 or more.
 
         Raises:
             StorageError: The file cannot be read.
@@ -132,17 +138,20 @@ class AstroFile:
         return iter_frame(self._current, batch_size)
 
     def row_count(self) -> int:
-        """Return the number of rows; costs nothing."""
+        """Return the number of rows. It is known: no file is read for it."""
         return self._rows
-
-    # -- writing -------------------------------------------------------------------------------
 
     def is_large_file(self) -> bool:
         """Say whether the file takes 100 MiB or more on disk. For older pipelines: `scan` has no limit."""
         return os.path.getsize(self._current) >= _LARGE_BYTES
 
+    # -- writing -------------------------------------------------------------------------------
+
     def save_in_place(self, dataframe: pl.DataFrame) -> None:
         """Make `dataframe` the content of the file.
+
+        Args:
+            dataframe: The rows, with any columns; their names and dtypes are the schema from now on.
 
         Raises:
             FileAccessError: The file is read-only, or the step has ended.
@@ -153,7 +162,10 @@ class AstroFile:
         self._activate(self._write(dataframe, needs_write=True))
 
     def save_in_place_lazy(self, lazy_frame: pl.LazyFrame) -> None:
-        """Make the result of a plan the content of the file, streamed. The plan may scan the file itself.
+        """Make the result of a plan the content of the file, streamed.
+
+        Args:
+            lazy_frame: The plan. It may scan the file itself.
 
         Raises:
             FileAccessError: The file is read-only, or the step has ended.
@@ -165,7 +177,7 @@ class AstroFile:
         self._activate(self._write(lazy_frame, needs_write=True))
 
     def sink(self, lazy_frame: pl.LazyFrame) -> None:
-        """Do what `save_in_place_lazy` does, under the name that Polars uses."""
+        """Do what `save_in_place_lazy` does, errors included, under the name that Polars uses."""
         self.save_in_place_lazy(lazy_frame)
 
     def save_to(
@@ -193,37 +205,53 @@ class AstroFile:
     def save_to_lazy(
         self, subfolder: str, filename: str, lazy_frame: pl.LazyFrame, *, activate: bool = True
     ) -> Path:
-        """Do what `save_to` does with the result of a plan, streamed."""
+        """Do what `save_to` does with the result of a plan, streamed.
+
+        Args:
+            subfolder: A folder of the run directory, such as `"processed"`.
+            filename: A name in it. The content is Parquet.
+            lazy_frame: The plan. It may scan the file itself.
+            activate: False writes a copy without changing what later steps read; read-only files may.
+
+        Returns:
+            Where it was written, good while the step runs. Under its name it appears when the step settles.
+
+        Raises:
+            FileAccessError: The file is read-only and `activate` is true, or the step has ended.
+            InvalidNameError: The name would leave the run directory.
+            StepError: The plan fails, or Parquet cannot hold a column.
+            StorageError: The disk refuses.
+        """
         return self._save_to(subfolder, filename, lazy_frame, activate=activate)
 
     # -- async twins ---------------------------------------------------------------------------
 
     async def aload(self) -> pl.DataFrame:
-        """Load in a worker thread."""
+        """Do what `load` does, in a worker thread; the event loop goes on meanwhile."""
         return await in_thread(self.load)
 
     async def asave_in_place(self, dataframe: pl.DataFrame) -> None:
-        """Save in place in a worker thread."""
+        """Do what `save_in_place` does, in a worker thread."""
         await in_thread(self.save_in_place, dataframe)
 
     async def asave_in_place_lazy(self, lazy_frame: pl.LazyFrame) -> None:
-        """Save the result of a plan in place in a worker thread."""
+        """Do what `save_in_place_lazy` does, in a worker thread."""
         await in_thread(self.save_in_place_lazy, lazy_frame)
 
     async def asink(self, lazy_frame: pl.LazyFrame) -> None:
-        """Save the result of a plan in place in a worker thread."""
+        """Do what `sink` does, in a worker thread."""
         await in_thread(self.save_in_place_lazy, lazy_frame)
 
     async def asave_to(
         self, subfolder: str, filename: str, dataframe: pl.DataFrame, *, activate: bool = True
     ) -> Path:
-        """Save under a name in a worker thread."""
+        """Do what `save_to` does, in a worker thread."""
         return await in_thread(self._save_to, subfolder, filename, dataframe, activate=activate)
 
     async def asave_to_lazy(
         self, subfolder: str, filename: str, lazy_frame: pl.LazyFrame, *, activate: bool = True
     ) -> Path:
-        """Save the result of a plan under a name in a worker thread."""
+        """Do what `save_to_lazy` does, in a worker thread."""
         return await in_thread(self._save_to, subfolder, filename, lazy_frame, activate=activate)
 
     # -- for the package -----------------------------------------------------------------------

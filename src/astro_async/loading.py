@@ -30,6 +30,9 @@ def load_pipeline(pipeline_dir: str | os.PathLike[str]) -> Pipeline:
     `pipeline` is an instance of `Pipeline` or a subclass of it. Modules beside `pipeline.py` can be
     imported at its top; each load has its own. (An import inside a function comes too late for that.)
 
+    Args:
+        pipeline_dir: The folder that holds `pipeline.py`.
+
     Raises:
         PipelineError: There is none, it raises, it defines no pipeline, or the pipeline makes no sense.
     """

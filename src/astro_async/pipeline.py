@@ -462,12 +462,15 @@ class Pipeline:
             continues=step.on_quarantine == "continue",
             limits=tuple(dict.fromkeys(step.limits)) if step.limits else (),
             skipped=bool(names) and not any(name in present for name in names),
-            # A timeout counts from the start, and a limit is held from the start: these do not queue.
-            queueable=not step.is_async
-            and step.engine == "thread"
-            and step.timeout_s is None
-            and not step.limits,
+            queue=_queue_of(step),
         )
+
+
+def _queue_of(step: StepDefinition) -> Literal["threads", "loop"] | None:
+    if step.timeout_s is not None or step.limits or step.engine != "thread":
+        # A timeout counts from the start, a limit is held from the start, a process is started at once.
+        return None
+    return "loop" if step.is_async else "threads"
 
 
 def _is_async(fn: StepFn) -> bool:

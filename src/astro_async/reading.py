@@ -45,7 +45,11 @@ class FoundRun:
 
 
 def list_runs(pipeline_dir: PathLike = ".") -> tuple[list[RunSummary], list[str]]:
-    """Return a summary of each run, newest first, and a notice for each that cannot be read."""
+    """Return a summary of each run, newest first, and a notice for each that cannot be read.
+
+    Args:
+        pipeline_dir: Where runs are kept, under `.working/`. Where there are none, both lists are empty.
+    """
     return load_summaries(os.fspath(pipeline_dir))
 
 

@@ -7,12 +7,15 @@ only the names of the modules are ours.
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from astro_async import RunStatus, ingest, load_pipeline, run
+from astro_async.exceptions import RunRefusedError
 from astro_async.testing import read_file, read_quarantine
 
 pytest.importorskip("pandera.polars")
@@ -23,7 +26,7 @@ PIPELINE = """
 import pandera.polars as pa
 import polars as pl
 from astro_async import AstroFile, AstroFileSpec, ExecutionMode, IngestFileSpec, Pipeline, StepContext
-from astro_async import StepExecutionMode
+from astro_async import FilterFn, StatisticsRecorder, StepExecutionMode
 
 
 class EstablishmentsFile(AstroFileSpec):
@@ -51,6 +54,13 @@ def remove_closed(df: pl.DataFrame) -> pl.DataFrame:
     return df.filter(pl.col("EstablishmentName").str.contains("Closed"))
 
 
+remove: FilterFn = remove_closed
+
+
+def count_rows(stats: StatisticsRecorder, file: AstroFile) -> None:
+    stats.record_file(file.spec.__class__.ingest_name, "rows_read", file.row_count())
+
+
 def step_validate(_ctx: StepContext, files: list[AstroFile]) -> None:
     file = files[0]
     assert file.spec.marker == "configured"
@@ -68,7 +78,7 @@ def step_links(ctx: StepContext, files: list[AstroFile]) -> None:
         if row["target"] is None:
             ctx.quarantine.quarantine_row(file, row, reason="no target")
     file.sink(file.scan().filter(pl.col("target").is_not_null()))
-    ctx.stats.record_file(file.spec.__class__.ingest_name, "rows_read", file.row_count())
+    count_rows(ctx.stats, file)
     ctx.stats.record_run("custom_counter", 1)
     ctx.stats.record_step("rows_written", 1)
 
@@ -135,7 +145,7 @@ class ExamplePipeline(Pipeline):
     ]
 
     def configure_steps(self) -> None:
-        self.add_filter("Remove closed", remove_closed, [EstablishmentsFile()])
+        self.add_filter("Remove closed", remove, [EstablishmentsFile()])
         is_test = pl.col("URN") == "0"
         self.add_filter("Remove tests", is_test, [EstablishmentsFile()], depends_on=["remove-closed"])
         self.add_step("Validate", step_validate, [EstablishmentsFile()], depends_on=["remove-tests"])
@@ -182,6 +192,13 @@ async def test_an_older_pipeline_runs(tmp_path: Path) -> None:
     assert read_quarantine(tmp_path, record.run_id, "links", "links")["source"].to_list() == ["c"]
     assert read_file(tmp_path, record.run_id, "bare").rows() == [(1, "x", "bare-step"), (2, "y", "bare-step")]
     assert json.loads((run_directory / "manifest.json").read_bytes())["status"] == result.record.status.value
+    recorded = {each[:3]: each[3] for each in read_statistics(tmp_path, record.run_id)}
+    assert recorded["file", "links", "rows_read"] == recorded["run", record.run_id, "custom_counter"] == 1.0
+    assert recorded["step", "links", "rows_written"] == recorded["step", "links", "rows_quarantined"] == 1.0
+
+    # Serial: nothing new comes in while a run waits.
+    with pytest.raises(RunRefusedError, match=record.run_id):
+        await ingest(pipeline, source, pipeline_dir=tmp_path)
 
     # Mended, it goes on where it stopped: the rows come once.
     mended = PIPELINE.replace('pl.col("score") < 0', 'pl.col("score") < -9').replace(
@@ -194,3 +211,16 @@ async def test_an_older_pipeline_runs(tmp_path: Path) -> None:
     staged = pl.read_parquet(run_directory / "processed/staged.parquet")
     assert staged.rows() == [("007", "Café", 3, "processed"), ("9", "Low", -1, "processed")]
     assert pl.read_parquet(run_directory / "processed/establishments.parquet").height == 2
+
+    # The next delivery has the optional file, which a function of the pipeline reads.
+    (source / "notes.txt").write_text("first\nsecond\n")
+    second = await ingest(load_pipeline(tmp_path), source, pipeline_dir=tmp_path)
+    result = await run(load_pipeline(tmp_path), pipeline_dir=tmp_path, run_id=second.run_id)
+    assert result.status is RunStatus.COMPLETED
+    assert read_file(tmp_path, second.run_id, "notes").rows() == [("first", "notes"), ("second", "notes")]
+
+
+def read_statistics(folder: Path, run_id: str) -> list[tuple[str, str, str, float]]:
+    with closing(sqlite3.connect(folder / ".astro" / "stats.db")) as database:
+        query = "SELECT scope, subject, action, value FROM statistics WHERE run_id = ?"
+        return database.execute(query, (run_id,)).fetchall()

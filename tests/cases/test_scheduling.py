@@ -8,6 +8,8 @@ import functools
 import logging
 import sys
 import threading
+import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -38,6 +40,7 @@ from astro_async._core.names import RunId, StepId
 from astro_async._core.records import RunRecord, fold
 from astro_async._core.reducer import Scheduler
 from astro_async._core.status import RunStatus, StepStatus
+from astro_async._executor.coordinator import Coordinator
 from astro_async._executor.invocation import Services
 from astro_async.exceptions import PipelineError
 from astro_async.testing import Gate, ingest_frames, read_file
@@ -671,3 +674,112 @@ async def test_25_a_result_of_many_steps_is_told_in_a_line(tmp_path: Path) -> No
     assert repr(result) == (
         f"RunResult(run_id={result.run_id!r}, status={result.status!r}, notices=(), hung=(), waiting=())"
     )
+
+
+# -- who settles a step ----------------------------------------------------------------------------
+
+
+async def test_a_chain_of_plain_steps_hardly_wakes_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: Counter[bool] = Counter()
+    advance = Coordinator._advance
+
+    def count(self: Coordinator) -> bool:
+        turns[threading.current_thread() is threading.main_thread()] += 1
+        return advance(self)
+
+    monkeypatch.setattr(Coordinator, "_advance", count)
+    ran: list[int] = []
+    pipeline = make_pipeline()
+    for number in range(300):
+        pipeline.add_step(
+            f"step {number}",
+            lambda ctx, files, number=number: ran.append(number),
+            depends_on=[f"step-{number - 1}"] if number else [],
+        )
+    result = await ingest_and_run(pipeline, {"scores": SCORES}, tmp_path)
+    assert result.status == "completed"
+    assert ran == list(range(300))
+    # The thread that ends a step settles it and takes the next; the loop begins and ends the run.
+    assert turns[False] >= 250
+    assert turns[False] + turns[True] >= 300
+
+
+async def test_an_error_of_ours_in_the_turn_of_a_thread_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_messages = Coordinator._take_messages
+
+    def fail(self: Coordinator) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            raise LookupError("broken")
+        take_messages(self)
+
+    monkeypatch.setattr(Coordinator, "_take_messages", fail)
+    pipeline = make_pipeline()
+    pipeline.add_step("work", lambda ctx, files: None)
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await ingest_and_run(pipeline, {"scores": SCORES}, tmp_path)
+    assert caught.group_contains(LookupError, match="broken")
+
+
+async def test_async_steps_that_never_wait_leave_the_loop_to_others(tmp_path: Path) -> None:
+    ran: list[int] = []
+    seen: list[int] = []
+
+    async def work(_ctx: StepContext, _files: StepFiles) -> None:
+        ran.append(len(ran))
+
+    async def look() -> None:
+        while True:
+            seen.append(len(ran))
+            await anyio.lowlevel.checkpoint()
+
+    pipeline = make_pipeline()
+    for number in range(1500):
+        pipeline.add_step(f"step {number}", work)
+    async with anyio.create_task_group() as group:
+        group.start_soon(look)
+        result = await ingest_and_run(pipeline, {"scores": SCORES}, tmp_path, jobs=4)
+        group.cancel_scope.cancel()
+    assert result.status == "completed"
+    assert ran == list(range(1500))
+    # Another task of the loop came to its turn while they ran, more than once.
+    assert len({count for count in seen if 0 < count < 1500}) >= 3
+
+
+async def test_steps_of_all_kinds_together_are_no_more_than_jobs(tmp_path: Path) -> None:
+    running: set[int] = set()
+    most: list[int] = []
+    ran: list[int] = []
+    lock = threading.Lock()
+
+    def enter(number: int) -> None:
+        with lock:
+            running.add(number)
+            most.append(len(running))
+
+    def leave(number: int) -> None:
+        with lock:
+            running.discard(number)
+            ran.append(number)
+
+    def plain(_ctx: StepContext, _files: StepFiles, number: int) -> None:
+        enter(number)
+        time.sleep(0)
+        leave(number)
+
+    async def awaited(_ctx: StepContext, _files: StepFiles, number: int) -> None:
+        enter(number)
+        await anyio.lowlevel.checkpoint()
+        leave(number)
+
+    pipeline = make_pipeline()
+    for number in range(600):
+        step = functools.partial(plain if number % 150 < 75 else awaited, number=number)
+        pipeline.add_step(f"step {number}", step)
+    result = await ingest_and_run(pipeline, {"scores": SCORES}, tmp_path, jobs=3)
+    assert result.status == "completed"
+    assert sorted(ran) == list(range(600))
+    assert max(most) <= 3

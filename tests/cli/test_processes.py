@@ -91,6 +91,28 @@ def test_the_first_signal_lets_steps_finish(gated: Gate, number: signal.Signals,
     assert "[1/1] complete    later" in astro("run", "-C", gated.folder).stdout
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize("command", [["run"], ["ingest", "source"]])
+def test_a_signal_while_the_pipeline_is_loaded_is_no_fault_of_the_pipeline(
+    gate: Gate, command: list[str], number: signal.Signals, code: int
+) -> None:
+    held = (
+        "import os\n"
+        "open('started', 'w').write(str(os.getpid()))\n"
+        "try:\n    open('gate').read()\nexcept Exception:\n    pass\n"
+    )
+    ingest(make_project(gate.folder, GATED))
+    (gate.folder / "pipeline.py").write_text(held + GATED)
+    before = status_of(gate.folder)
+    process = gate.start(*command)
+    gate.wait_until_started()
+    process.send_signal(number)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, out, err) == (code, "", "interrupted\n")
+    (gate.folder / "pipeline.py").write_text(GATED)
+    assert status_of(gate.folder) == before
+
+
 def test_the_second_signal_cancels_and_threads_are_left_behind(gated: Gate) -> None:
     process = gated.start("run", "--mode", "json")
     gated.wait_until_started()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from astro_async._core.commands import BlockStep, SkipStep, StartStep
 from astro_async._core.events import (
@@ -45,6 +45,7 @@ def node(
     continues: bool = False,
     limits: Sequence[str] = (),
     skipped: bool = False,
+    queue: Literal["threads", "loop"] | None = None,
 ) -> StepNode:
     return StepNode(
         StepId(step_id),
@@ -54,6 +55,7 @@ def node(
         continues=continues,
         limits=tuple(limits),
         skipped=skipped,
+        queue=queue,
     )
 
 

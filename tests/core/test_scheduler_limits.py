@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -189,3 +189,47 @@ def test_a_long_queue_for_one_limit_is_not_gone_through_at_every_release() -> No
         assert shift.starts() == [name]
         shift.finish(name)
     assert nodes.looks < 30 * len(names)
+
+
+def test_steps_that_may_queue_start_ahead_of_the_slots() -> None:
+    shift = Shift(*(node(name, queue="threads") for name in "abcdef"), jobs=2)
+    assert shift.starts() == ["a", "b"]
+    shift.scheduler.look_ahead(2)
+    assert shift.starts() == ["c", "d"]
+    shift.finish("a")
+    assert shift.starts() == ["e"]
+    shift.scheduler.look_ahead(0)
+    shift.finish("b")
+    assert shift.starts() == []
+    shift.finish("c")
+    assert shift.starts() == []
+    shift.finish("d")
+    assert shift.starts() == ["f"]
+
+
+@pytest.mark.parametrize("other", [None, "loop"])
+def test_no_step_starts_ahead_beside_others_that_its_queue_knows_nothing_of(
+    other: Literal["loop"] | None,
+) -> None:
+    # Each queue minds the number of jobs by itself: together they would run more.
+    shift = Shift(node("a", queue=other), *(node(name, queue="threads") for name in "bcd"), jobs=2)
+    shift.scheduler.look_ahead(2)
+    assert shift.starts() == ["a", "b"]
+    shift.finish("b")
+    assert shift.starts() == ["c"]
+    shift.finish("a")
+    assert shift.starts() == ["d"]
+
+
+def test_what_may_not_queue_waits_for_a_slot_of_its_own() -> None:
+    shift = Shift(
+        node("a", queue="loop"), node("b", queue="loop"), node("c"), node("d", queue="loop"), jobs=1
+    )
+    shift.scheduler.look_ahead(5)
+    assert shift.starts() == ["a", "b"]
+    shift.finish("a")
+    assert shift.starts() == []
+    shift.finish("b")
+    assert shift.starts() == ["c"]
+    shift.finish("c")
+    assert shift.starts() == ["d"]

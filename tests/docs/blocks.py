@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-__all__ = ["ROOT", "Block", "Page", "find_pages", "parse_page"]
+__all__ = ["ROOT", "Block", "Page", "find_pages", "find_paths", "parse_page"]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -63,8 +63,12 @@ def find_pages() -> list[Page]:
 
     The pages of the benchmarks are left out: they are written by them, and their commands take many minutes.
     """
-    paths = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
-    return [parse_page(path) for path in paths if not path.name.startswith("benchmarks")]
+    return [parse_page(path) for path in find_paths() if not path.name.startswith("benchmarks")]
+
+
+def find_paths() -> list[Path]:
+    """Return the files of all pages, those of the benchmarks included."""
+    return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def parse_page(path: Path) -> Page:

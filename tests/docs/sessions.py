@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import astro_async
 from docs.blocks import Block, Page
 
 __all__ = ["FOLDER", "RUN_ID", "Session", "run_page", "split_commands"]
@@ -36,6 +37,7 @@ _VARYING: Final = (
     (re.compile(r"[ \t]+$", re.MULTILINE), ""),
 )
 _TIMEOUT_S: Final = 60
+_CODE: Final = str(Path(astro_async.__file__).resolve().parents[1])
 
 
 @dataclass
@@ -120,6 +122,8 @@ class Session:
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV"))},
             "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}",
+            # Commands run the code that the tests have imported, wherever it was found.
+            "PYTHONPATH": _CODE,
             "COLUMNS": "100",
             "TERM": "dumb",
         }

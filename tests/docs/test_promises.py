@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ast
+import json
+import os
 import re
 import runpy
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -13,7 +17,7 @@ import pytest
 import astro_async
 from astro_async import exceptions
 from astro_async.cli.app import AstroGroup
-from docs.blocks import ROOT, find_pages
+from docs.blocks import ROOT, find_paths
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
@@ -74,7 +78,8 @@ def test_the_layers_are_those_that_are_checked() -> None:
 def test_every_session_of_nox_is_explained() -> None:
     functions = [node for node in ast.parse(read("noxfile.py")).body if isinstance(node, ast.FunctionDef)]
     sessions = {node.name: ast.get_docstring(node) for node in functions if node.decorator_list}
-    assert {cell.strip("`") for cell in first_column(read("CONTRIBUTING.md"), "session")} == set(sessions)
+    explained = [cell.strip("`") for cell in first_column(read("CONTRIBUTING.md"), "session")]
+    assert sorted(explained) == sorted(sessions)
     assert all(sessions.values())
 
 
@@ -98,7 +103,7 @@ def test_pages_are_reached_from_the_index() -> None:
     assert pages <= linked
 
 
-@pytest.mark.parametrize("page", [page.name for page in find_pages()])
+@pytest.mark.parametrize("page", [str(path.relative_to(ROOT)) for path in find_paths()])
 def test_links_lead_to_files_and_headings(page: str) -> None:
     folder = (ROOT / page).parent
     for target in re.findall(r"\]\(([^)\s]+)\)", read(page)):
@@ -111,8 +116,25 @@ def test_links_lead_to_files_and_headings(page: str) -> None:
 
 
 def find_anchors(path: Path) -> set[str]:
-    headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    # What begins with # in a block of code is no heading.
+    text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_comparison_with_other_tools_says_what_ours_does() -> None:
+    code = str(Path(astro_async.__file__).resolve().parents[1])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([code, str(ROOT)])}
+    command = [sys.executable, "-m", "benchmarks.rules.ours"]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True, timeout=60
+    )
+    told = json.loads(done.stdout)
+    assert told["good"] == told["lines_good"] == [8, 9, 7]
+    assert told["bad"] == [[1, 1], [1, 1], [2, 1], [3, 1], [4, 1], [5, 2]]
+    assert told["bad_where_null_passes"] == [4]
+    assert told["repaired"] == [8, 100, 101, 102, 103, 104, 105, 9, 7]
+    assert [line for line, _ in told["lines_bad"]] == [3, 4, 5, 6]
 
 
 def test_what_shows_a_promise_is_there() -> None:

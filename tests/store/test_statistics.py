@@ -130,6 +130,17 @@ def test_what_is_no_database(path: Path) -> None:
         load_statistics(str(path), RUN)
 
 
+def test_a_database_of_another_program(path: Path) -> None:
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE runs (run_id TEXT, status TEXT)")
+        database.execute("INSERT INTO runs VALUES ('older', 'failed')")
+    with pytest.raises(StorageError, match=r"another program, move it away; `astro verify --all --repair`"):
+        record(path, planned_story("f"))
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("SELECT * FROM runs").fetchall() == [("older", "failed")]
+
+
 def test_a_path_with_characters_that_mean_something_in_an_address(tmp_path: Path) -> None:
     path = tmp_path / "50% of #1?" / "stats.db"
     record(path, planned_story("f"), stat("rows_in", 1))

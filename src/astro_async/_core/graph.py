@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import msgspec
 
@@ -31,7 +32,8 @@ class StepNode(msgspec.Struct, frozen=True, gc=False):
         continues: `on_quarantine="continue"`: its dependents run on the good rows.
         limits: Named limits of which it takes one unit each while it runs.
         skipped: None of its files was delivered, all being optional.
-        queueable: It may be handed to the workers before one of them is free (see `Scheduler.look_ahead`).
+        queue: Where it may wait for a slot after it was started (see `Scheduler.look_ahead`): `threads`,
+            `loop`, or nowhere.
     """
 
     step_id: StepId
@@ -41,7 +43,7 @@ class StepNode(msgspec.Struct, frozen=True, gc=False):
     continues: bool = False
     limits: tuple[str, ...] = ()
     skipped: bool = False
-    queueable: bool = False
+    queue: Literal["threads", "loop"] | None = None
 
 
 @dataclass(slots=True)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
+from io import BytesIO
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -126,12 +128,16 @@ M = TypeVar("M", bound=ManifestHead)
 _VERSION_DECODER: Final = msgspec.json.Decoder(_Version)
 _HEAD_DECODER: Final = msgspec.json.Decoder(ManifestHead)
 _ENCODER: Final = msgspec.json.Encoder()
+_PIECE: Final = 1000
 _DECODER: Final = msgspec.json.Decoder(Manifest)
 
 
 def snapshot_record(run: RunRecord, *, journal_bytes: int, journal_crc32: int = 0) -> Manifest:
     """Return the manifest of a record. Shares its immutable parts, so later events do not show in it."""
     active = active_versions(run)
+    # By identity: to hash a member of an enum is Python code, and there are as many as steps.
+    statuses = {id(record.status): record.status for record in run.steps.values()}
+    counts = Counter([id(record.status) for record in run.steps.values()])
     return Manifest(
         schema_version=SCHEMA_VERSION,
         run_id=run.run_id,
@@ -144,12 +150,14 @@ def snapshot_record(run: RunRecord, *, journal_bytes: int, journal_crc32: int = 
         ingested_at=run.ingested_at,
         finished_at=run.finished_at,
         detail=run.detail,
-        step_counts={
-            status.value: count
-            for status, count in Counter([record.status for record in run.steps.values()]).items()
-        },
+        step_counts={statuses[key].value: count for key, count in counts.items()},
         rows_quarantined=sum(
-            flow.rows_quarantined for record in run.steps.values() for flow in record.files if flow.parts
+            [
+                flow.rows_quarantined
+                for record in run.steps.values()
+                for flow in record.files
+                if flow.rows_quarantined and flow.parts
+            ]
         ),
         journal_bytes=journal_bytes,
         journal_crc32=journal_crc32,
@@ -168,21 +176,41 @@ def snapshot_record(run: RunRecord, *, journal_bytes: int, journal_crc32: int = 
 
 def dump_manifest(manifest: Manifest) -> bytes:
     """Return the document, one entry of a list to a line, with a final newline."""
+    head = {name: getattr(manifest, name) for name in ManifestHead.__struct_fields__}
+    document = BytesIO()
+    document.write(_dump(head)[:-1])
+    document.write(b',\n"ingested_files":[\n')
+    _write_lines(document, manifest.ingested_files)
+    document.write(b'],\n"step_states":[\n')
+    _write_lines(document, manifest.step_states)
+    document.write(b"]}\n")
+    return document.getvalue()
+
+
+def _dump(value: object) -> bytes:
     try:
-        document = _ENCODER.encode(manifest)
+        return _ENCODER.encode(value)
     except UnicodeEncodeError:
         # As in the journal, text that is no Unicode loses what is not.
-        text = json.dumps(msgspec.to_builtins(manifest), ensure_ascii=False, separators=(",", ":"))
-        document = text.encode("utf-8", "replace")
-    # The last one: params may have a list of that name, the lists of the document have none.
-    head, _, lists = document.rpartition(b',"ingested_files":[')
-    lists = lists.replace(b'},{"name":', b'},\n{"name":').replace(b'},{"step_id":', b'},\n{"step_id":')
-    return (
-        head
-        + b',\n"ingested_files":[\n'
-        + lists.replace(b',"step_states":[', b',\n"step_states":[\n')
-        + b"\n"
-    )
+        text = json.dumps(msgspec.to_builtins(value), ensure_ascii=False, separators=(",", ":"))
+        return text.encode("utf-8", "replace")
+
+
+def _write_lines(document: BytesIO, entries: Sequence[object]) -> None:
+    # In pieces, so that no more than one copy of a large document is in memory.
+    for start in range(0, len(entries), _PIECE):
+        if start:
+            document.write(b",\n")
+        document.write(_dump_lines(entries[start : start + _PIECE]))
+
+
+def _dump_lines(entries: Sequence[object]) -> bytes:
+    try:
+        lines = _ENCODER.encode_lines(entries)
+    except UnicodeEncodeError:
+        lines = b"".join([_dump(entry) + b"\n" for entry in entries])
+    # Within an entry a newline is escaped. A step's files have a line each, too.
+    return lines[:-1].replace(b"\n", b",\n").replace(b'},{"name":', b'},\n{"name":')
 
 
 def parse_manifest(document: bytes) -> Manifest:

@@ -47,9 +47,9 @@ class IngestedFile(msgspec.Struct, frozen=True, omit_defaults=True):
         parquet_path: The ingested version, relative to the run directory.
         row_count: Rows of the ingested version.
         column_count: Columns of the ingested version.
-        source_size_bytes: Size of the source.
+        source_size_bytes: Size of the source, packed as it came.
         size_bytes: Size of the ingested version.
-        tail_crc32: As in `VersionWritten`.
+        tail_crc32: Checksum of the last bytes of the ingested version; None where nobody took it.
         private: Parked rows of it are for the eyes of their owner only.
         source_sha256: SHA-256 of the source as delivered; None in runs of before it was kept.
         ignored_columns: Columns of the source that were left out.
@@ -86,8 +86,8 @@ class StepRecord(msgspec.Struct, frozen=True, gc=False):
         status: Its status.
         detail: Why it has this status, in words; names the steps it waits for or is blocked by.
         attempt: How often it was started, over all invocations.
-        started_at: When the last attempt started.
-        finished_at: When it settled.
+        started_at: When the last attempt started; ISO 8601, UTC.
+        finished_at: When it settled; ISO 8601, UTC.
         files: What the last attempt did with each file; empty unless it settled by running.
     """
 
@@ -148,8 +148,8 @@ class RunRecord(msgspec.Struct):
         source_directory: Absolute path of the source.
         run_date: ISO date, fixed when the run is created.
         params: What a retry uses again unless given anew.
-        created_at: When it was created.
-        ingested_at: When its files were all ingested.
+        created_at: When it was created; ISO 8601, UTC.
+        ingested_at: When its files were all ingested; ISO 8601, UTC.
         files: Ingested files by name.
         steps: Step records by id, in serial order.
         removed: Attempts of steps that the pipeline no longer has.
@@ -159,7 +159,7 @@ class RunRecord(msgspec.Struct):
         dropped: Versions and patches that were removed, though records name them.
         detail: Why the last invocation ended as it did.
         seq: Number of the last event.
-        finished_at: When the last invocation ended.
+        finished_at: When the last invocation ended; ISO 8601, UTC.
     """
 
     run_id: RunId

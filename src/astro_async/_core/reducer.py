@@ -81,6 +81,7 @@ class Scheduler:
         self._due: list[int] = []
         self._starved: dict[str, list[int]] = {}
         self._holding: set[int] = set()
+        self._held_of: dict[str | None, int] = {None: 0, "threads": 0, "loop": 0}
         self._doomed: set[int] = set()
         self._backing_off: set[int] = set()
         # For each file, how many of its writers have settled without a gap, and who waits for how many.
@@ -106,10 +107,11 @@ class Scheduler:
         return self.run.steps[self.graph.nodes[position].step_id]
 
     def look_ahead(self, steps: int) -> None:
-        """Let this many queueable steps be started beyond the slots.
+        """Let this many steps be started beyond the slots, all of one queue, while nothing else runs.
 
-        They wait in the queue of the workers, which then need not wait for the coordinator between two
-        short steps. Who raises this takes them back (`step_interrupted`) when the run stops.
+        Who serves the queue runs no more of them at once than there are slots, and need not wait for the
+        coordinator between two short steps. Who raises this takes them back (`step_interrupted`) when the
+        run stops.
         """
         self._look_ahead = steps
 
@@ -128,7 +130,9 @@ class Scheduler:
             return
         self._holding.discard(position)
         self._free_slots += 1
-        for name in self.graph.nodes[position].limits:
+        node = self.graph.nodes[position]
+        self._held_of[node.queue] -= 1
+        for name in node.limits:
             self._free_limits[name] += 1
             self._feed(name)
 
@@ -152,6 +156,7 @@ class Scheduler:
                 break
             self._free_slots -= 1
             self._holding.add(position)
+            self._held_of[node.queue] += 1
             for name in node.limits:
                 self._free_limits[name] -= 1
             inputs = versions(node.files, ranks[position])
@@ -214,7 +219,7 @@ class Scheduler:
             # A step in its second attempt is running already: the stop point does not concern it.
             heap = self._due if self._due else self._ready
             node = self.graph.nodes[heap[0]]
-            if self._free_slots <= 0 and not node.queueable:
+            if self._free_slots <= 0 and not self._may_queue(node):
                 return None
             position = heapq.heappop(heap)
             if not node.limits:
@@ -228,6 +233,9 @@ class Scheduler:
                     # This one cannot use it; another may.
                     self._feed(name)
         return None
+
+    def _may_queue(self, node: StepNode) -> bool:
+        return node.queue is not None and self._held_of[node.queue] == len(self._holding)
 
     def _feed(self, limit: str) -> None:
         """Let the earliest step that waits for a unit of a limit be looked at again."""

@@ -102,6 +102,9 @@ def _of_step(event: StepFinished) -> list[Statistic]:
     if flows:
         rows_in = flows[0].rows_in if len(flows) == 1 else sum(flow.rows_in for flow in flows)
         found.append(Statistic("step", step, "rows_in", rows_in, time))
+        if len(flows) == 1 and flows[0].rows_out is None and not flows[0].rules and not event.stats:
+            # Most of many steps: one file, only read.
+            return found
     # Of files that it only read, a step lets nothing out.
     if writable := [flow for flow in flows if flow.rows_out is not None]:
         rows_out = sum(flow.rows_out or 0 for flow in writable)

@@ -9,6 +9,7 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
+from astro_async._executor.turns import Turns
 from astro_async._store.run_store import RunStore
 from astro_async.exceptions import StorageError
 
@@ -25,28 +26,40 @@ _SHARE: Final = 0.05
 class Checkpoints:
     """Makes the journal durable soon after it has grown."""
 
-    def __init__(self, store: RunStore, on_failure: Callable[[StorageError], None]) -> None:
+    def __init__(self, store: RunStore, on_failure: Callable[[StorageError], None], turns: Turns) -> None:
         self._store = store
         self._on_failure = on_failure
-        self._dirty: anyio.Event | None = None
-        self._is_full = anyio.Event()
+        self._turns = turns
+        self._is_dirty = False
+        self._dirty = anyio.Event()
+        self._full = anyio.Event()
         self._limiter = anyio.CapacityLimiter(1)
 
     def note_dirty(self) -> None:
-        """Note that the journal has grown."""
-        if self._dirty is not None:
+        """Note that the journal has grown. From any thread that has the turn."""
+        self._is_dirty = True
+
+    @property
+    def wants_stir(self) -> bool:
+        """Whether `stir` would wake anybody."""
+        return (self._is_dirty and not self._dirty.is_set()) or (
+            self._store.unrecorded >= _STATISTICS_BATCH and not self._full.is_set()
+        )
+
+    def stir(self) -> None:
+        """Wake who writes what has been noted. On the event loop."""
+        if self._is_dirty:
             self._dirty.set()
         if self._store.unrecorded >= _STATISTICS_BATCH:
-            self._is_full.set()
+            self._full.set()
 
     async def serve(self) -> None:
         """Write checkpoints until cancelled."""
         interval_s = _INTERVAL_S
-        self._dirty = anyio.Event()
         while True:
             await self._dirty.wait()
             await anyio.sleep(interval_s)
-            self._dirty = anyio.Event()
+            self._is_dirty, self._dirty = False, anyio.Event()
             started = time.perf_counter()
             if not await self._write():
                 return
@@ -56,9 +69,10 @@ class Checkpoints:
     async def serve_statistics(self) -> None:
         """Write statistics in batches until cancelled; the rest comes with a checkpoint."""
         while True:
-            await self._is_full.wait()
-            self._is_full = anyio.Event()
-            statistics = self._store.take_statistics()
+            await self._full.wait()
+            self._full = anyio.Event()
+            with self._turns.take_on_loop():
+                statistics = self._store.take_statistics()
             # What is taken is written.
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(
@@ -77,7 +91,8 @@ class Checkpoints:
         await self._write()
 
     async def _write(self) -> bool:
-        checkpoint = self._store.take_checkpoint()
+        with self._turns.take_on_loop():
+            checkpoint = self._store.take_checkpoint()
         if checkpoint is None:
             return False
         try:

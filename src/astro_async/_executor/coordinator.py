@@ -1,25 +1,28 @@
-"""The coordinator: one task that owns the state of a run while it goes on.
+"""The coordinator: what owns the state of a run while it goes on.
 
-It takes outcomes, makes facts of them, has the reducer fold them, appends them to the journal, and only then
-performs what the reducer asks for. Nothing polls: it sleeps until an outcome or a deadline.
+In each of its turns it takes outcomes, makes facts of them, has the reducer fold them, appends them to the
+journal, and only then performs what the reducer asks for. A turn is taken by the thread that has ended a
+step, or by the event loop (see `turns`): by one at a time.
 """
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 import math
+import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 import anyio
-import anyio.to_thread
 
 from astro_async._core.commands import BlockStep, Command, SkipStep, StartStep
 from astro_async._core.events import (
     AnyEvent,
+    Event,
     FileFlow,
     RunFinished,
     StepBlocked,
@@ -43,9 +46,11 @@ from astro_async._executor.broadcast import Broadcast
 from astro_async._executor.checkpoints import Checkpoints
 from astro_async._executor.clock import format_time
 from astro_async._executor.hosts import TaskHosts
+from astro_async._executor.outbox import Outbox
 from astro_async._executor.stop import StopSwitch
+from astro_async._executor.turns import Turns
 from astro_async._executor.watchdog import Watchdog
-from astro_async._executor.workers import Outbox, ThreadGone, WorkerThreads
+from astro_async._executor.workers import ThreadGone, WorkerThreads
 from astro_async._store.run_store import RunStore
 from astro_async.exceptions import StorageError
 from astro_async.pipeline import StepDefinition
@@ -57,8 +62,9 @@ _QUEUED_MS: Final = 2.0
 _MAX_QUEUED: Final = 100
 # How long the end of a run waits for threads that were told to end.
 _GRACE_S: Final = 1.0
-# A queue that stands still for so long has longer steps in it.
+# A queue that stands still for so long has longer steps in it. Looked at less and less often.
 _STALL_S: Final = 0.002
+_MAX_STALL_S: Final = 0.02
 
 Message = Outcome | ThreadGone | tuple[str, float]
 
@@ -94,10 +100,12 @@ class Coordinator:
         self._clock = clock
         self._now = format_time(clock())
         self._stop = stop
-        self._checkpoints = Checkpoints(store, self._fail_storage)
+        self._turns = Turns(outbox, self._advance)
+        self._checkpoints = Checkpoints(store, self._fail_storage, self._turns)
         self._watchdog = Watchdog(resources.context.logger)
         self._storage_error: StorageError | None = None
         self._batch: list[AnyEvent] = []
+        self._untold: list[Event] = []
         self._running: dict[int, Attempt] = {}
         self._hung: dict[int, Attempt] = {}
         self._failures: dict[int, int] = {}
@@ -105,6 +113,10 @@ class Coordinator:
         # Deadlines: (when, tie-breaker, what to do then).
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._timer_numbers = itertools.count()
+        # What the loop has gone to sleep until.
+        self._alarm = math.inf
+        self._stall_s = math.inf
+        self._settled = 0
         self._mean_ms = _QUEUED_MS * jobs
         self._stop_seen = scheduler.stop
         # By path: the versions that attempts may be given.
@@ -133,8 +145,8 @@ class Coordinator:
         started = anyio.current_time()
         try:
             async with anyio.create_task_group() as group:
-                self._workers = WorkerThreads(group, self._jobs, run_attempt, self._outbox)  # type: ignore[arg-type]
-                self._hosts = TaskHosts(group, self._outbox, self._watchdog)  # type: ignore[arg-type]
+                self._workers = WorkerThreads(group, self._jobs, run_attempt, self._outbox, self._turns)  # type: ignore[arg-type]
+                self._hosts = TaskHosts(group, self._jobs, self._outbox, self._turns, self._watchdog)  # type: ignore[arg-type]
                 group.start_soon(self._checkpoints.serve)
                 group.start_soon(self._checkpoints.serve_statistics)
                 try:
@@ -150,40 +162,75 @@ class Coordinator:
             raise self._storage_error
 
     async def _loop(self) -> None:
-        self._dispatch()
-        # A retry that waits for a hung thread is no reason to wait.
-        while self._running or self._scheduler.backing_off - self._retry_when_gone:
+        while self._take_turn():
             await self._wait()
+
+    def _take_turn(self) -> bool:
+        """Take the loop's turn; return whether there will be another one."""
+        with self._turns.take_on_loop():
+            self._tell()
             self._now = format_time(self._clock())
             self._obey_stop()
             if self._timers:
                 self._fire_timers()
-            self._take_messages()
-            self._take_back()
-            self._dispatch()
+            self._advance()
+            self._checkpoints.stir()
+            self._watch_stall()
+            self._alarm = self._timers[0][0] if self._timers else math.inf
+            # A retry that waits for a hung thread is no reason to wait.
+            return bool(self._running or self._scheduler.backing_off - self._retry_when_gone)
+
+    def _advance(self) -> bool:
+        """Settle what has ended and start what may start; return whether the loop has to take a turn."""
+        if self._stop.level and not self._scheduler.is_halted:
+            return True
+        self._now = format_time(self._clock())
+        self._take_messages()
+        self._take_back()
+        self._dispatch()
+        return (
+            not self._running
+            or bool(self._untold)
+            or self._checkpoints.wants_stir
+            or (bool(self._timers) and self._timers[0][0] < self._alarm)
+            or (self._stall_s == math.inf and self._could_widen())
+        )
 
     async def _wait(self) -> None:
-        patience_s = math.inf
-        if self._timers:
-            patience_s = max(0.0, self._timers[0][0] - anyio.current_time())
-        # What is handed over beyond the awake threads waits for them; what is not, they are about to take.
-        could_widen = self._workers.could_widen and len(self._running) > self._workers.awake_limit
-        if could_widen:
-            patience_s = min(patience_s, _STALL_S)
+        patience_s = self._stall_s
+        if self._alarm != math.inf:
+            patience_s = min(patience_s, max(0.0, self._alarm - time.monotonic()))
         if patience_s == math.inf:
             await self._outbox.wait()
             return
+        settled = self._settled
         with anyio.move_on_after(patience_s) as patience:
             await self._outbox.wait()
-        if patience.cancelled_caught and could_widen:
+        if patience.cancelled_caught and self._stall_s != math.inf and self._settled == settled:
             # The few threads are busy with something longer: from now on use them all.
             self._workers.widen()
+
+    def _could_widen(self) -> bool:
+        # What is handed over beyond the awake threads waits for them; what is not, they are about to take.
+        return self._workers.could_widen and len(self._running) > self._workers.awake_limit
+
+    def _watch_stall(self) -> None:
+        """Have the loop look whether the few awake threads are busy with something longer."""
+        if not self._could_widen():
+            self._stall_s = math.inf
+        elif self._stall_s == math.inf:
+            self._stall_s = _STALL_S
+        else:
+            self._stall_s = min(2 * self._stall_s, _MAX_STALL_S)
+        self._turns.is_watched = self._stall_s != math.inf
 
     # -- facts in ------------------------------------------------------------------------------
 
     def _take_messages(self) -> None:
         durations_ms = []
-        for message in self._outbox.take():
+        messages = self._outbox.take()
+        self._settled += len(messages)
+        for message in messages:
             if isinstance(message, Outcome):
                 durations_ms.append(message.duration_ms)
                 self._take_outcome(message)
@@ -299,15 +346,15 @@ class Coordinator:
                 self._record_interrupted(attempt.position, "interrupted before it began")
             return
         nodes = self._scheduler.graph.nodes
-        queueable = []
+        short = []
         for attempt in attempts:
             self._running[attempt.position] = attempt
-            if nodes[attempt.position].queueable:
-                queueable.append(attempt)
+            if nodes[attempt.position].queue == "threads":
+                short.append(attempt)
             else:
                 self._hand_over(attempt)
-        if queueable:
-            self._workers.submit(queueable)
+        if short:
+            self._workers.submit(short)
 
     def _prepare(self, command: StartStep) -> Attempt:
         inputs = tuple(map(self._versions.get, command.inputs))
@@ -332,7 +379,7 @@ class Coordinator:
                 self._set_timer(step.timeout_s, lambda: self._time_out(attempt))
             self._workers.submit([attempt])
         else:
-            self._hosts.submit(attempt)
+            self._turns.on_loop(functools.partial(self._hosts.submit, attempt))
 
     def _flush(self) -> None:
         """Append the batch to the journal, and tell it."""
@@ -346,8 +393,7 @@ class Coordinator:
             return
         batch, self._batch = self._batch, []
         self._checkpoints.note_dirty()
-        if self._broadcast.has_readers:
-            self._broadcast.publish(batch)
+        self._publish(batch)
 
     def _adapt_look_ahead(self, durations_ms: list[float]) -> None:
         """Queue about two milliseconds of work ahead of each worker: many tiny steps, no long one.
@@ -367,17 +413,17 @@ class Coordinator:
         for position in sorted(self._running):
             attempt = self._running[position]
             is_over = self._scheduler.is_halted or position >= self._scheduler.stop
-            if is_over and self._scheduler.graph.nodes[position].queueable and attempt.begin():
+            if is_over and self._scheduler.graph.nodes[position].queue and attempt.begin():
                 del self._running[position]
                 self._record_interrupted(position, "not begun when the run stopped")
 
     # -- deadlines and stops -------------------------------------------------------------------
 
     def _set_timer(self, delay_s: float, act: Callable[[], None]) -> None:
-        heapq.heappush(self._timers, (anyio.current_time() + delay_s, next(self._timer_numbers), act))
+        heapq.heappush(self._timers, (time.monotonic() + delay_s, next(self._timer_numbers), act))
 
     def _fire_timers(self) -> None:
-        now = anyio.current_time()
+        now = time.monotonic()
         while self._timers and self._timers[0][0] <= now:
             heapq.heappop(self._timers)[2]()
 
@@ -436,6 +482,8 @@ class Coordinator:
 
     async def _finish(self, started: float) -> None:
         """Record what is still running as interrupted, and the verdict. Runs under a shield."""
+        self._turns.end()
+        self._tell()
         self._now = format_time(self._clock())
         while self._running:
             for attempt in list(self._running.values()):
@@ -501,8 +549,18 @@ class Coordinator:
                 self._versions[path] = FileInput.of(flow.name, path, flow.published.rows)
 
     def _tell_progress(self, step_id: str, fraction: float) -> None:
+        event = StepProgress(
+            seq=self._run.seq, time=self._now, run_id=self._run.run_id, step_id=step_id, fraction=fraction
+        )
+        self._publish([event])
+
+    def _publish(self, events: Sequence[Event]) -> None:
         if self._broadcast.has_readers:
-            event = StepProgress(
-                seq=self._run.seq, time=self._now, run_id=self._run.run_id, step_id=step_id, fraction=fraction
-            )
-            self._broadcast.publish([event])
+            self._untold.extend(events)
+            if self._turns.is_on_loop:
+                self._tell()
+
+    def _tell(self) -> None:
+        if self._untold:
+            untold, self._untold = self._untold, []
+            self._broadcast.publish(untold)

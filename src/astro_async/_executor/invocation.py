@@ -25,8 +25,8 @@ from astro_async._executor.attempt import RunResources
 from astro_async._executor.broadcast import Broadcast, Subscriber
 from astro_async._executor.clock import format_time, utc_now
 from astro_async._executor.coordinator import Coordinator, Message
+from astro_async._executor.outbox import Outbox
 from astro_async._executor.stop import StopSwitch
-from astro_async._executor.workers import Outbox
 from astro_async._store.atomic import Disk
 from astro_async._store.run_store import RunStore
 from astro_async._threads import in_thread

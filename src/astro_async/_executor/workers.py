@@ -1,85 +1,34 @@
-"""Worker threads that stay: each takes the next step itself, and puts its outcome into one outbox.
+"""Worker threads that stay: each takes the next step itself, and leaves its outcome in one outbox.
 
-The coordinator is woken once, however many outcomes have gathered: a wake-up costs more than a scheduling
-decision.
+Who has left one settles it there and then if it is free to (see `Turns`): to wake another thread for that
+costs more than a scheduling decision.
 """
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 import math
 import threading
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Final
 
 import anyio
-import anyio.lowlevel
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from astro_async._core.status import StepStatus
 from astro_async._executor.attempt import Attempt, Outcome, describe_error
+from astro_async._executor.outbox import Outbox
+from astro_async._executor.turns import Turns
 
 # One thread runs steps of microseconds faster than several that fight for the interpreter.
 _FEW: Final = 1
 
-__all__ = ["Outbox", "ThreadGone", "WorkerThreads"]
-
-T = TypeVar("T")
-
-
-class Outbox(Generic[T]):
-    """Messages from any thread to one waiting task."""
-
-    def __init__(self) -> None:
-        """Make an outbox whose reader is a task of the running event loop."""
-        self._messages: deque[T] = deque()
-        self._is_awake = False
-        self._has_news = anyio.Event()
-        self._thread_id = threading.get_ident()
-        loop: Any = anyio.lowlevel.current_token().native_token
-        # What asyncio and trio call the same thing: to have the loop call a function, from any thread.
-        # A pipe of our own would have to be registered with the loop anew for each wait.
-        self._call_soon = getattr(loop, "call_soon_threadsafe", None) or loop.run_sync_soon
-
-    def put(self, message: T) -> None:
-        """Leave a message, and wake the reader unless it is awake already. From any thread."""
-        self._messages.append(message)
-        if not self._is_awake:
-            self.wake()
-
-    def wake(self) -> None:
-        """Wake the reader. From any thread."""
-        if not self._is_awake:
-            self._is_awake = True
-            if threading.get_ident() == self._thread_id:
-                self._tell()
-                return
-            # The loop may have ended: then nobody waits for this any more.
-            with contextlib.suppress(RuntimeError):
-                self._call_soon(self._tell)
-
-    def _tell(self) -> None:
-        self._has_news.set()
-
-    async def wait(self) -> None:
-        """Wait until there may be messages."""
-        if self._messages:
-            # Others get their turn, but the wait is saved.
-            await anyio.lowlevel.checkpoint()
-        else:
-            await self._has_news.wait()
-        if self._has_news.is_set():
-            self._has_news = anyio.Event()
-
-    def take(self) -> list[T]:
-        """Return all messages left so far. Only the reader calls this."""
-        # Cleared first: whoever leaves a message after the look wakes the reader again.
-        self._is_awake = False
-        return [self._messages.popleft() for _ in range(len(self._messages))]
+__all__ = ["ThreadGone", "WorkerThreads"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +41,8 @@ class ThreadGone:
 class WorkerThreads:
     """At most `jobs` threads, started as they are first needed; each sleeps when the queue is empty.
 
+    What is not private belongs to who has the turn.
+
     Attributes:
         awake_limit: So many threads are woken for what is queued. Few at first: threads that all have steps
             of microseconds only fight for the interpreter. `widen` lifts it to `jobs`.
@@ -103,12 +54,14 @@ class WorkerThreads:
         jobs: int,
         run: Callable[[Attempt], Outcome],
         outbox: Outbox[Outcome | ThreadGone],
+        turns: Turns,
     ) -> None:
         self.awake_limit = min(jobs, _FEW)
         self._group = group
         self._jobs = jobs
         self._run = run
         self._outbox = outbox
+        self._turns = turns
         self._queue: deque[Attempt] = deque()
         self._sleeping: list[threading.Lock] = []
         self._alive = 0
@@ -136,7 +89,7 @@ class WorkerThreads:
     def note_gone(self) -> None:
         """Note that the abandoned thread of an attempt has ended."""
         self._alive -= 1
-        if self._queue:
+        if self._queue and not self._is_stopped:
             self._wake_one()
 
     def stop(self) -> None:
@@ -152,7 +105,7 @@ class WorkerThreads:
         except IndexError:
             if self._alive < self._jobs:
                 self._alive += 1
-                self._group.start_soon(self._host)
+                self._turns.on_loop(functools.partial(self._group.start_soon, self._host))
 
     async def _host(self) -> None:
         with anyio.CancelScope() as scope:
@@ -180,7 +133,8 @@ class WorkerThreads:
             if outcome.status is None:
                 self._outbox.put(ThreadGone(attempt.position))
                 return
-            self._outbox.put(outcome)
+            self._outbox.leave(outcome)
+            self._turns.take_here(has_more=bool(self._queue))
 
     def _next(self, bed: threading.Lock) -> Attempt | None:
         """Take the next attempt, sleeping until there is one; None when the work is over."""

@@ -69,7 +69,7 @@ def record_run(path: str, run: RunRecord, statistics: Sequence[Statistic], *, di
         with closing(_connect(path)) as connection, connection:
             _write_run(connection, run, statistics)
     except sqlite3.Error as error:
-        raise StorageError(f"cannot write statistics to {path}: {error}") from error
+        raise _make_error(path, error) from error
 
 
 def rebuild_run(path: str, run: RunRecord, statistics: Sequence[Statistic], *, disk: Disk) -> None:
@@ -86,7 +86,14 @@ def rebuild_run(path: str, run: RunRecord, statistics: Sequence[Statistic], *, d
                 connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run.run_id,))
             _write_run(connection, run, statistics)
     except sqlite3.Error as error:
-        raise StorageError(f"cannot write statistics to {path}: {error}") from error
+        raise _make_error(path, error) from error
+
+
+def _make_error(path: str, error: sqlite3.Error) -> StorageError:
+    return StorageError(
+        f"cannot write statistics to {path}: {error}. Nothing else is lost: if the file is damaged or of "
+        "another program, move it away; `astro verify --all --repair` makes it anew"
+    )
 
 
 def _write_run(connection: sqlite3.Connection, run: RunRecord, statistics: Sequence[Statistic]) -> None:

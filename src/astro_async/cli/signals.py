@@ -27,6 +27,14 @@ _WATCHED: Final = (signal.SIGINT, signal.SIGTERM)
 _PATIENCE: Final = 3
 
 
+class _Interrupted(KeyboardInterrupt):
+    """A signal came before anything had begun. Goes through a `pipeline.py` that is being loaded."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(exit_code)
+        self.exit_code = exit_code
+
+
 class SignalWatch:
     """Takes the signals that come inside its `with` block, in the main thread; elsewhere it takes none.
 
@@ -83,8 +91,14 @@ class SignalWatch:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Put the former handlers back."""
+        """Put the former handlers back.
+
+        Raises:
+            typer.Exit: A signal ended the command before it had begun: 130 or 143.
+        """
         self._cleanup.close()
+        if isinstance(error, _Interrupted):
+            raise typer.Exit(error.exit_code) from None
 
     @property
     def exit_code(self) -> int:
@@ -125,7 +139,7 @@ class SignalWatch:
         # The interpreter runs this in the main thread, as soon as that executes anything.
         if not self._has_begun:
             print("interrupted", file=sys.stderr)
-            raise typer.Exit(128 + number)
+            raise _Interrupted(128 + number)
 
     def _serve(self, receiver: socket.socket) -> None:
         with receiver:
