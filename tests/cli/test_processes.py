@@ -203,30 +203,47 @@ def test_a_reader_that_goes_away(tmp_path: Path, arguments: list[str]) -> None:
         assert status_of(tmp_path)[0] == "completed"
 
 
+class Terminal:
+    """`astro` on a terminal of its own."""
+
+    def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
+        self.controller, terminal = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "astro_async", *arguments],
+            cwd=folder,
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24", **environment},
+        )
+        os.close(terminal)
+        self.written = b""
+
+    def read_until(self, text: str) -> None:
+        """Read until a text has been written, or the command has ended without it."""
+        while text.encode() not in self.written:
+            assert self._read(), self.written.decode()
+
+    def read_rest(self, code: int = 0) -> str:
+        """Return all that the command wrote, once it has ended."""
+        while self._read():
+            pass
+        os.close(self.controller)
+        assert self.process.wait() == code
+        return self.written.decode()
+
+    def _read(self) -> bool:
+        try:
+            chunk = os.read(self.controller, 65536)
+        except OSError:
+            return False
+        self.written += chunk
+        return bool(chunk)
+
+
 def run_on_terminal(folder: Path, *arguments: str, **environment: str) -> str:
     """Run `astro` on a terminal of its own and return what it wrote there."""
-    controller, terminal = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "astro_async", *arguments],
-        cwd=folder,
-        stdin=terminal,
-        stdout=terminal,
-        stderr=terminal,
-        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24", **environment},
-    )
-    os.close(terminal)
-    written = b""
-    while True:
-        try:
-            chunk = os.read(controller, 65536)
-        except OSError:
-            break
-        if not chunk:
-            break
-        written += chunk
-    os.close(controller)
-    assert process.wait() == 0
-    return written.decode()
+    return Terminal(folder, *arguments, **environment).read_rest()
 
 
 def test_a_terminal_gets_the_dashboard_and_colours(tmp_path: Path) -> None:
@@ -243,6 +260,32 @@ def test_no_color(tmp_path: Path) -> None:
     assert "complete" in text
     assert "\x1b[3" not in text
     assert run_on_terminal(tmp_path, "run", TERM="dumb").startswith("nothing to do")
+
+
+def test_a_pipe_gets_plain_lines_though_colours_are_forced(tmp_path: Path) -> None:
+    ingest(make_project(tmp_path, GOOD))
+    done = subprocess.run(
+        [sys.executable, "-m", "astro_async", "run", "--mode", "dashboard"],
+        cwd=tmp_path,
+        env={**os.environ, "FORCE_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "[2/2] complete    publish" in done.stdout
+    assert "\x1b[?25l" not in done.stdout
+
+
+def test_the_dashboard_shows_what_steps_log_and_is_not_driven_by_it(gate: Gate) -> None:
+    logging = 'ctx.logger.info("half \\x1b[2J done")\n    with open("started"'
+    ingest(make_project(gate.folder, GATED.replace('with open("started"', logging)))
+    terminal = Terminal(gate.folder, "run")
+    gate.wait_until_started()
+    terminal.read_until("[wait] half \\x1b[2J done")
+    gate.let_on()
+    text = terminal.read_rest()
+    assert "is completed: 2 complete" in text
+    assert "\x1b[2J" not in text
 
 
 def test_both_scripts_are_installed() -> None:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
 from astro_async._core.events import (
@@ -66,7 +67,7 @@ def draw(renderable: RenderableType, width: int, *, colour: bool = False) -> str
 
 
 def compare(name: str, text: str, width: int) -> None:
-    assert all(len(line) <= width for line in text.splitlines())
+    assert all(cell_len(line) <= width for line in text.splitlines())
     assert "\x1b" not in text
     path = SCREENS / f"{name}.{width}.txt"
     if os.environ.get("ASTRO_WRITE_SCREENS"):
@@ -190,11 +191,24 @@ def stumbling_night() -> Night:
     return night
 
 
+LOG = (
+    "2026-11-29T23:47:04.250Z INFO [load-customers] read 12,000 customers",
+    f"2026-11-29T23:47:05.000Z WARNING [load-customers] {HOSTILE} {'and so on ' * 30}",
+    "2026-11-29T23:47:05.500Z INFO [load-customers] \u5ba2\u6237 " + "\u5ba2" * 80,
+)
+
+
 @WIDTHS
 def test_dashboard_of_few_steps(width: int) -> None:
     night = stumbling_night()
     screen = render_dashboard(
-        night.progress, title="run k3x9a  orders", width=width, height=24, now=night.now, stop_level=1
+        night.progress,
+        title="run k3x9a  orders",
+        width=width,
+        height=24,
+        now=night.now,
+        log=LOG,
+        stop_level=1,
     )
     compare("dashboard-few", draw(screen, width), width)
 
@@ -209,16 +223,19 @@ def test_dashboard_of_ten_thousand_steps(width: int) -> None:
     for number in range(1, 90):
         night.start(f"step-{number}")
         night.settle(f"step-{number}", StepStatus.COMPLETE)
+    for number in range(5050, 5060):
+        night.start(f"step-{number}")
+        night.settle(f"step-{number}", StepStatus.QUARANTINED, "40 rows", PARKED)
     night.start(*(f"step-{number}" for number in range(6000, 6004)))
     screen = render_dashboard(
-        night.progress, title="run k3x9a  orders", width=width, height=24, now=night.now
+        night.progress, title="run k3x9a  orders", width=width, height=24, now=night.now, log=LOG * 3
     )
     text = draw(screen, width)
     assert len(text.splitlines()) < 24
     compare("dashboard-many", text, width)
 
 
-@pytest.mark.parametrize("height", [6, 10, 24, 60])
+@pytest.mark.parametrize("height", [1, 3, 6, 10, 24, 60])
 @pytest.mark.parametrize("running", [0, 4, 300])
 def test_the_dashboard_never_outgrows_the_terminal(height: int, running: int) -> None:
     night = Night(*(f"step-{number}" for number in range(1000)))
@@ -228,12 +245,35 @@ def test_the_dashboard_never_outgrows_the_terminal(height: int, running: int) ->
         status = StepStatus.FAILED if number % 2 else StepStatus.COMPLETE
         night.settle(f"step-{number}", status, "no")
     night.start(*(f"step-{number}" for number in range(running)))
-    screen = render_dashboard(night.progress, title="run", width=80, height=height, now=night.now)
-    assert len(draw(screen, 80).splitlines()) <= max(height - 1, 7)
+    for width in (20, 80):
+        screen = render_dashboard(
+            night.progress, title="run", width=width, height=height, now=night.now, log=LOG
+        )
+        lines = draw(screen, width).splitlines()
+        assert len(lines) <= max(height - 1, 1)
+        assert max(map(cell_len, lines)) <= width
+        assert lines[0].startswith("run")
+        if height >= 6:
+            # However low the terminal is, what failed and the counts are there.
+            assert any(line.startswith("failed") for line in lines)
+            assert any(line.startswith("150 complete, 150") for line in lines)
     night.progress.finished = RunFinished(
         seq=1, time="", run_id="k3x9a", status=RunStatus.FAILED, duration_ms=1
     )
     assert choose_rows(night.progress, 20) == []
+
+
+def test_one_failure_is_not_lost_among_thousands_in_quarantine() -> None:
+    night = Night(*(f"step-{number}" for number in range(5000)))
+    night.begin()
+    for number in range(4000):
+        night.start(f"step-{number}")
+        status = StepStatus.FAILED if number == 3000 else StepStatus.QUARANTINED
+        night.settle(f"step-{number}", status, "no")
+    screen = draw(render_dashboard(night.progress, title="run", width=80, height=24, now=night.now), 80)
+    lines = screen.splitlines()
+    assert lines[1].split()[:2] == ["failed", "step-3000"]
+    assert "… 3,994 more quarantined" in screen
 
 
 def test_the_dashboard_has_colours_and_no_others() -> None:
