@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.commands import GATED, GOOD, astro, document, ingest, make_project, start
+from cli.commands import GATED, GOOD, HEAD, astro, document, ingest, make_project, start
 
 PATIENCE_S = 120
 
@@ -286,6 +286,55 @@ def test_the_dashboard_shows_what_steps_log_and_is_not_driven_by_it(gate: Gate) 
     text = terminal.read_rest()
     assert "is completed: 2 complete" in text
     assert "\x1b[2J" not in text
+
+
+HELD = (
+    HEAD
+    + """
+def hold(path):
+    with open("started", "w") as started:
+        started.write(str(os.getpid()))
+    with open("gate") as gate:
+        gate.read()
+    return pl.read_csv(path)
+
+pipeline = Pipeline("scores", ingest_files=[IngestFileSpec("scores", "scores*.csv", preprocess=hold)])
+"""
+)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize("arguments", [("ingest", "source"), ("run", "--source", "source")])
+def test_an_ingest_that_is_interrupted_says_what_became_of_it(
+    gate: Gate, number: signal.Signals, code: int, arguments: tuple[str, ...]
+) -> None:
+    make_project(gate.folder, HELD)
+    process = gate.start(*arguments)
+    gate.wait_until_started()
+    process.send_signal(number)
+    gate.let_on()
+    out, err = process.communicate(timeout=PATIENCE_S)
+    told = "interrupted: nothing was ingested and no run was made; again: astro ingest source\n"
+    assert (process.returncode, out, err) == (code, "", told)
+    assert os.listdir(gate.folder / ".working") == []
+
+
+def test_an_ingest_tells_a_terminal_how_far_it_is_and_a_pipe_nothing(gate: Gate) -> None:
+    make_project(gate.folder, HELD)
+    terminal = Terminal(gate.folder, "ingest", "source")
+    gate.wait_until_started()
+    terminal.read_until("converting 22 B: 0 B of Parquet written")
+    gate.let_on()
+    text = terminal.read_rest()
+    assert "0 of 1 file ingested, 22 B in all" in text
+    assert "ingested scores: 3 rows" in text
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1
+    process = gate.start("ingest", "source")
+    gate.wait_until_started()
+    gate.let_on()
+    _, err = process.communicate(timeout=PATIENCE_S)
+    assert err.startswith("warning: run")
+    assert "Parquet" not in err
 
 
 def test_both_scripts_are_installed() -> None:

@@ -37,8 +37,10 @@ from astro_async._core.records import RunRecord, fold, start_record
 from astro_async._core.selection import RunSummary
 from astro_async._core.status import RunStatus, StepStatus
 from astro_async._core.verification import Finding, FindingKind, RowDifference, Verification
+from astro_async._executor.ingest_progress import FileProgress
 from astro_async.cli.progress import RunProgress
 from astro_async.cli.render_dashboard import choose_rows, render_dashboard
+from astro_async.cli.render_ingest import FileClock, render_ingest
 from astro_async.cli.render_plain import PlainLines, verdict_lines
 from astro_async.cli.render_quarantine import QuarantinedRows, render_quarantine, render_rows
 from astro_async.cli.render_runs import describe_waiting, render_list, render_run
@@ -274,6 +276,27 @@ def test_one_failure_is_not_lost_among_thousands_in_quarantine() -> None:
     lines = screen.splitlines()
     assert lines[1].split()[:2] == ["failed", "step-3000"]
     assert "… 3,994 more quarantined" in screen
+
+
+@WIDTHS
+def test_an_ingest(width: int, tmp_path: Path) -> None:
+    (tmp_path / "orders").write_bytes(bytes(1_200_000))
+    orders = FileProgress("orders", 281_400_000, str(tmp_path / "orders"), has_begun=True)
+    hostile = FileProgress(HOSTILE, 1_000_000_000, str(tmp_path / "none"), has_begun=True)
+    done = FileProgress("done", 10, "", has_begun=True, is_done=True)
+    files = [done, orders, hostile, FileProgress("later", 10, "")]
+    clock = FileClock()
+
+    def show(seconds: float, read: tuple[int, int], *, height: int = 24, is_stopping: bool = False) -> str:
+        orders.facts.read_bytes, hostile.facts.read_bytes = read
+        picture = render_ingest(files, clock, height=height, elapsed=seconds, is_stopping=is_stopping)
+        return draw(picture, width)
+
+    screens = [show(2.0, (70_000_000, 1_000)), show(4.0, (140_000_000, 400_000_000))]
+    # One is converted, while the other is read anew: neither goes on with the time of the pass before.
+    screens += [show(5.0, (281_400_000, 10)), show(9.0, (281_400_000, 80_000_000), is_stopping=True)]
+    compare("ingest", "\n".join(screens), width)
+    assert len(show(9.0, (1, 1), height=2).splitlines()) == 2
 
 
 def test_the_dashboard_has_colours_and_no_others() -> None:

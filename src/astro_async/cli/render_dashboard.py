@@ -2,9 +2,6 @@
 
 With few steps it shows all of them in serial order. With more than fit it shows what needs attention, what
 runs, and what settled last, each with a count of what is left out. Below stand the last lines of the log.
-
-Lines are fitted here and not by tables of Rich: those cost several milliseconds a picture, which a run of
-many tiny steps would lose to its display.
 """
 
 from __future__ import annotations
@@ -13,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
-from rich.cells import cell_len, set_cell_size
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.cells import cell_len
+from rich.console import RenderableType
 from rich.progress_bar import ProgressBar
-from rich.segment import Segment
 
 from astro_async._core.status import StepStatus
+from astro_async.cli.picture import Picture, Piece, cut, pad
 from astro_async.cli.progress import RunProgress, StepView
 from astro_async.cli.render_plain import describe_outcome
 from astro_async.cli.wording import (
@@ -44,30 +41,6 @@ _LEAST_SECONDS: Final = 2
 _RAN: Final = (StepStatus.COMPLETE, StepStatus.QUARANTINED, StepStatus.FAILED)
 _CALM: Final = frozenset({StepStatus.COMPLETE, StepStatus.SKIPPED})
 _LEVEL_STYLES: Final = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
-
-# A line is pieces of text, each with its style; a bar is fitted by Rich.
-_Piece = tuple[str, str] | ProgressBar
-
-
-class _Picture:
-    """Lines that are cut off where the terminal ends."""
-
-    def __init__(self, lines: Sequence[Sequence[_Piece]]) -> None:
-        self._lines = lines
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for line in self._lines:
-            left = options.max_width
-            for piece in line:
-                if isinstance(piece, ProgressBar):
-                    yield from console.render(piece, options)
-                    left -= piece.width or 0
-                    continue
-                text, style = piece
-                fitted = _cut(text, left)
-                left -= cell_len(fitted)
-                yield Segment(fitted, console.get_style(style) if style else None)
-            yield Segment.line()
 
 
 def render_dashboard(
@@ -103,7 +76,7 @@ def render_dashboard(
         _counts_line(progress),
         _pace_line(progress, now, stop_level),
     ]
-    return _Picture([line for line in lines if line][: max(1, height - 1)])
+    return Picture([line for line in lines if line][: max(1, height - 1)])
 
 
 def choose_rows(progress: RunProgress, room: int) -> list[StepView | str]:
@@ -147,32 +120,20 @@ def _remark(numbers: dict[str, int]) -> list[str]:
     return [", ".join(words)] if words else []
 
 
-def _cut(text: str, width: int) -> str:
-    """Return text of at most `width` columns."""
-    if len(text) <= width and (text.isascii() or cell_len(text) <= width):
-        return text
-    return set_cell_size(text, width - 1) + "…" if width > 0 else ""
-
-
-def _pad(text: str, width: int) -> str:
-    """Return text of exactly `width` columns."""
-    return set_cell_size(_cut(text, width), width)
-
-
-def _title_line(progress: RunProgress, title: str, width: int, now: datetime) -> list[_Piece]:
+def _title_line(progress: RunProgress, title: str, width: int, now: datetime) -> list[Piece]:
     bar_width = max(10, width // 5)
     bar = ProgressBar(total=max(1, progress.total), completed=progress.settled, width=bar_width)
     elapsed = _seconds_since(progress.started_at, now)
     figures = f"  {progress.settled:,}/{progress.total:,}  {describe_duration(elapsed)}"
-    return [(_cut(title, max(10, width // 2)), "bold"), ("  ", ""), bar, (figures, "")]
+    return [(cut(title, max(10, width // 2)), "bold"), ("  ", ""), bar, (figures, "")]
 
 
-def _counts_line(progress: RunProgress) -> list[_Piece]:
+def _counts_line(progress: RunProgress) -> list[Piece]:
     counts = {status.value: number for status, number in progress.counts.items()}
     return [(describe_counts(counts, progress.rows_quarantined) or "planning", "")]
 
 
-def _pace_line(progress: RunProgress, now: datetime, stop_level: int) -> list[_Piece]:
+def _pace_line(progress: RunProgress, now: datetime, stop_level: int) -> list[Piece]:
     if progress.finished is None and stop_level == 1:
         return [("stopping: running steps finish (Ctrl-C again cancels them)", "yellow")]
     if progress.finished is None and stop_level > 1:
@@ -197,7 +158,7 @@ def _describe_pace(progress: RunProgress, now: datetime) -> str:
     return ", ".join(words)
 
 
-def _row_lines(rows: Sequence[StepView | str], width: int, now: datetime) -> Iterator[list[_Piece]]:
+def _row_lines(rows: Sequence[StepView | str], width: int, now: datetime) -> Iterator[list[Piece]]:
     longest = max((cell_len(safe(row.step_id)) for row in rows if isinstance(row, StepView)), default=4)
     step_width = max(4, min(longest, width * 3 // 8))
     for row in rows:
@@ -205,7 +166,7 @@ def _row_lines(rows: Sequence[StepView | str], width: int, now: datetime) -> Ite
             yield [(" " * (_STATUS_WIDTH + 2), ""), (f"… {row}", "dim")]
             continue
         status = row.status.value
-        step = _pad(safe(row.step_id), step_width)
+        step = pad(safe(row.step_id), step_width)
         taken = _time_taken(row, now)
         yield [
             (f"{status:<{_STATUS_WIDTH}}", STATUS_STYLES.get(status, "")),
@@ -214,11 +175,11 @@ def _row_lines(rows: Sequence[StepView | str], width: int, now: datetime) -> Ite
         ]
 
 
-def _log_line(line: str) -> list[_Piece]:
+def _log_line(line: str) -> list[Piece]:
     """Return the time of day, the level where it matters, and the text of a line of the log."""
     time, _, rest = safe(line).partition(" ")
     level, _, text = rest.partition(" ")
-    pieces: list[_Piece] = [(f"| {time[11:19]} ", "dim")]
+    pieces: list[Piece] = [(f"| {time[11:19]} ", "dim")]
     if level in _LEVEL_STYLES:
         pieces.append((f"{level.lower()} ", _LEVEL_STYLES[level]))
     return [*pieces, (text, "dim")]

@@ -21,7 +21,7 @@ from astro_async.api import RunResult, StopSwitch, call_untold, plan, stream
 from astro_async.cli.choice import Choice, choose_run
 from astro_async.cli.display import Display, EventsFile, View, logging_to
 from astro_async.cli.documents import no_run_document, plan_document, run_document
-from astro_async.cli.ingest_command import describe_ingested, ingest_watched
+from astro_async.cli.ingest_command import describe_ingested, perform_ingest
 from astro_async.cli.options import command_line
 from astro_async.cli.output import Screen, claim_stdout, open_screen, print_document
 from astro_async.cli.progress import RunProgress
@@ -187,9 +187,7 @@ class _Session:
         if self.request.mode not in ("auto", "dashboard"):
             return self.request.mode
         # Where nothing can be drawn anew, a dashboard would be a heap of frames.
-        # Colours may be forced into a pipe (FORCE_COLOR); a picture that moves may not.
-        can_draw = self.screen.file.isatty() and not self.screen.is_dumb_terminal
-        return "dashboard" if can_draw else "plain"
+        return "dashboard" if self.screen.can_draw else "plain"
 
     def _open_events_file(self) -> EventsFile:
         path = self.request.events
@@ -207,8 +205,14 @@ class _Session:
 
     def _ingest(self, pipeline: Pipeline, source: str) -> Choice:
         request = self.request
-        record: RunRecord = anyio.run(
-            ingest_watched, self.watch, pipeline, source, request.pipeline_dir, request.params
+        record = perform_ingest(
+            self.watch,
+            pipeline,
+            source,
+            request.pipeline_dir,
+            request.params,
+            shows_progress=request.mode not in ("quiet", "json"),
+            debug=request.debug,
         )
         for line in describe_ingested(record):
             self._say(Line(line))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import IO, Final
@@ -12,17 +13,21 @@ from rich.segment import Segment, Segments
 from rich.text import Text
 
 from astro_async._core.events import Event, dump_event
+from astro_async._executor.ingest_progress import IngestProgress
 from astro_async._store.log import LogTail
 from astro_async.cli.output import Screen
 from astro_async.cli.progress import RunProgress
 from astro_async.cli.render_dashboard import render_dashboard
+from astro_async.cli.render_ingest import FileClock, render_ingest
 from astro_async.cli.render_plain import Line, PlainLines
 from astro_async.cli.wording import STATUS_STYLES
 
-__all__ = ["DashboardView", "JsonView", "PlainView", "QuietView", "print_lines", "print_note"]
+__all__ = ["DashboardView", "IngestView", "JsonView", "PlainView", "QuietView", "print_lines", "print_note"]
 
 _REFRESH_S: Final = 0.125
 _PATIENCE_S: Final = 0.5
+# An ingest that is over sooner shows nothing but its result.
+_UNSEEN_S: Final = 1.0
 
 
 def print_lines(screen: Screen, lines: Iterable[Line]) -> None:
@@ -154,4 +159,38 @@ class DashboardView(QuietView):
     def close(self) -> None:
         """Draw it a last time, and leave it there."""
         self.tick()
+        self._live.stop()
+
+
+class IngestView(QuietView):
+    """How far an ingest is, drawn anew a few times a second and gone when it ends."""
+
+    tick_s: float | None = _REFRESH_S
+
+    def __init__(self, screen: Screen, progress: IngestProgress, is_stopping: Callable[[], bool]) -> None:
+        self._screen = screen
+        self._progress = progress
+        self._is_stopping = is_stopping
+        self._clock = FileClock()
+        self._began = time.monotonic()
+        self._live = Live(console=screen, auto_refresh=False, transient=True, vertical_overflow="crop")
+
+    def note(self, text: str) -> None:
+        """Print a remark above the lines."""
+        self._screen.print(Text(text), soft_wrap=True)
+
+    def tick(self) -> None:
+        """Draw the lines, once the ingest has taken a while."""
+        elapsed = time.monotonic() - self._began
+        files = list(self._progress.files.values())
+        if not files or elapsed < _UNSEEN_S:
+            return
+        if not self._live.is_started:
+            self._live.start()
+        height, is_stopping = self._screen.size.height, self._is_stopping()
+        picture = render_ingest(files, self._clock, height=height, elapsed=elapsed, is_stopping=is_stopping)
+        self._live.update(picture, refresh=True)
+
+    def close(self) -> None:
+        """Take the lines away."""
         self._live.stop()
