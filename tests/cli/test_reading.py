@@ -159,16 +159,16 @@ def test_quarantine_show_says_what_there_is(tmp_path: Path) -> None:
     ingest(make_project(tmp_path))
     astro("run", "-C", tmp_path, code=3)
 
-    def refusal(*more: str) -> str:
-        return astro("quarantine", "show", "latest", *more, "-C", tmp_path, code=1).stderr
+    def refusal(code: int, *more: str) -> str:
+        return astro("quarantine", "show", "latest", *more, "-C", tmp_path, code=code).stderr
 
     for step in ("check", "publish"):
         named = astro("quarantine", "show", step, "-C", tmp_path, code=1).stderr
         assert f"'{step}' is a step, and the run comes first: `astro quarantine show latest {step}" in named
     assert "is not a run id" in astro("quarantine", "show", "nothing", "-C", tmp_path, code=2).stderr
-    assert "'nope' is no step of the run; in quarantine" in refusal("nope")
-    assert "'publish' (blocked) has no rows in quarantine" in refusal("publish")
-    assert "set aside no rows of 'x', but of scores" in refusal("check", "--file", "x")
+    assert "'nope' is no step of the run; in quarantine" in refusal(2, "nope")
+    assert "'publish' (blocked) has no rows in quarantine" in refusal(1, "publish")
+    assert "set aside no rows of 'x', but of scores" in refusal(2, "check", "--file", "x")
 
 
 def test_quarantine_show_limit_reads_parts_in_order(tmp_path: Path) -> None:

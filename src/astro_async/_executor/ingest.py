@@ -66,7 +66,7 @@ async def ingest_source(
     pipeline.graph()
     specs = pipeline.file_specs()
     now = services.clock()
-    is_serial = ExecutionMode(pipeline.execution_mode) is ExecutionMode.SERIAL
+    is_serial = pipeline.execution_mode == ExecutionMode.SERIAL
     matched = await in_thread(match_files, list(specs.values()), source)
     gate = None
     if is_serial:
