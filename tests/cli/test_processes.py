@@ -337,6 +337,18 @@ def test_an_ingest_tells_a_terminal_how_far_it_is_and_a_pipe_nothing(gate: Gate)
     assert "Parquet" not in err
 
 
+def test_a_trace_of_a_run_that_goes_on(gated: Gate) -> None:
+    process = gated.start("run")
+    gated.wait_until_started()
+    trace = json.loads(astro("trace", "-o", "-", "-C", gated.folder).stdout)
+    (slice_,) = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+    assert slice_["args"]["outcome"] == "running"
+    assert not [event for event in trace["traceEvents"] if "died" in str(event)]
+    gated.let_on()
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+
+
 def test_both_scripts_are_installed() -> None:
     for name in ("astro", "astro-async"):
         script = Path(sys.executable).parent / name
