@@ -43,7 +43,7 @@ from astro_async.cli.render_dashboard import choose_rows, render_dashboard
 from astro_async.cli.render_ingest import FileClock, render_ingest
 from astro_async.cli.render_plain import PlainLines, verdict_lines
 from astro_async.cli.render_quarantine import QuarantinedRows, render_quarantine, render_rows
-from astro_async.cli.render_runs import describe_waiting, render_list, render_run
+from astro_async.cli.render_runs import describe_waiting, list_lines, render_list, render_run
 from astro_async.cli.render_verify import render_verification
 
 SCREENS = Path(__file__).parent / "screens"
@@ -326,6 +326,15 @@ def test_list(width: int) -> None:
     ]
     compare("list", draw(render_list(runs, RunId("zz111")), width), width)
     compare("list", draw(render_list(runs, RunId("zz111"), width=60), 60), 60)
+    # Plain lines are the table, but that they are not folded.
+    for chosen in (RunId("zz111"), None):
+        lines = ["".join(text for text, _ in line).rstrip() for line in list_lines(runs, chosen, width=120)]
+        assert lines == draw(render_list(runs, chosen, width=120), 120).splitlines()
+        # Many are lines on a terminal, too; they are cut off there.
+        many = draw(render_list(runs * 70, chosen, width=width), width).splitlines()
+        assert len(many) == 212
+        assert many[1] == many[4] == lines[1]
+        assert many[2] == (lines[2] if width == 120 else f"{lines[2][:79]}…")
     assert describe_waiting(runs[:2]) == "zz111 (ingested), k3x9a (failed, 2,000,040 rows)"
     assert describe_waiting(runs * 2).endswith(" and 3 more (astro list)")
     assert "No run has anything to do." in draw(render_list(runs, None), width)
