@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -33,13 +33,13 @@ from astro_async.cli.wording import (
     status_text,
 )
 
-__all__ = ["describe_waiting", "list_lines", "make_table", "render_list", "render_run"]
+__all__ = ["MOST_STEPS", "describe_waiting", "list_lines", "make_table", "render_list", "render_run"]
 
 _QUIET: Final = frozenset({StepStatus.COMPLETE, StepStatus.SKIPPED, StepStatus.PENDING})
 # What has nothing to tell beyond its status. A skipped step tells which files were not delivered.
 _SILENT: Final = _QUIET - {StepStatus.SKIPPED}
 _NARROW: Final = 80
-_MOST_STEPS: Final = 60
+MOST_STEPS: Final = 60
 _MOST_RUNS: Final = 200
 _STATUS: Final = 2
 _PIPELINE: Final = 3
@@ -133,27 +133,36 @@ def _describe_chosen(chosen: RunId | None) -> str:
 
 
 def render_run(
-    record: RunRecord, directory: str, *, all_steps: bool = False, hints: Sequence[str] = ()
+    record: RunRecord,
+    directory: str,
+    *,
+    counts: Mapping[str, int] | None = None,
+    all_steps: bool = False,
+    hints: Sequence[str] = (),
 ) -> RenderableType:
     """Return all there is to know of a run at a glance.
 
     Args:
         record: The run.
         directory: Its directory.
+        counts: Its steps by status, where the record has only those that need attention.
         all_steps: Show every step, however many; else only what needs attention of very many.
         hints: What to do next, one command a line.
     """
-    parts: list[RenderableType] = [_render_head(record, directory), Text(), _render_files(record)]
-    shown = _choose_steps(record, all_steps=all_steps)
+    if counts is None:
+        counts = Counter(step.status.value for step in record.steps.values())
+    total = sum(counts.values())
+    parts: list[RenderableType] = [_render_head(record, directory, counts), Text(), _render_files(record)]
+    shown = _choose_steps(record, all_steps=all_steps or total <= MOST_STEPS)
     ingest = ingest_step(record)
-    if record.steps or ingest:
+    if total or ingest:
         told = shown if ingest is None else [ingest, *shown]
         parts += [Text(), _render_steps(told, has_files=len(record.files) > 1)]
         parts += _render_flows(shown, has_files=len(record.files) > 1)
         parts += _render_rules(shown)
-        hidden = Counter(step.status.value for step in record.steps.values())
+        hidden = Counter(counts)
         hidden.subtract(step.status.value for step in shown)
-        if len(shown) < len(record.steps):
+        if len(shown) < total:
             parts.append(Text(f"not shown: {describe_counts(hidden)} (--all shows them)", style="dim"))
     details = [step for step in shown if step.detail and step.status not in _SILENT]
     if details:
@@ -176,11 +185,10 @@ def _decided_lines(record: RunRecord) -> Iterator[str]:
             yield f"decided for {safe(step.step_id)}: {decided}; the next run applies it"
 
 
-def _render_head(record: RunRecord, directory: str) -> RenderableType:
+def _render_head(record: RunRecord, directory: str, counts: Mapping[str, int]) -> RenderableType:
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
-    counts = Counter(step.status.value for step in record.steps.values())
     grid.add_row("run", Text.assemble(record.run_id, "  ", status_text(record.status.value)))
     grid.add_row("pipeline", safe(record.pipeline_name))
     grid.add_row("source", safe(record.source_directory))
@@ -218,12 +226,12 @@ def _render_files(record: RunRecord) -> RenderableType:
 
 def _choose_steps(record: RunRecord, *, all_steps: bool) -> list[StepRecord]:
     steps = list(record.steps.values())
-    if all_steps or len(steps) <= _MOST_STEPS:
+    if all_steps:
         return steps
     # Blocked ones come last: they follow from the others.
     urgent = [step for step in steps if step.status not in _QUIET]
     urgent.sort(key=lambda step: step.status is StepStatus.BLOCKED)
-    chosen = {step.step_id for step in urgent[:_MOST_STEPS]}
+    chosen = {step.step_id for step in urgent[:MOST_STEPS]}
     return [step for step in steps if step.step_id in chosen]
 
 
