@@ -291,7 +291,7 @@ async def test_rows_are_chosen_by_reason_and_limit(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match="has the reason 'high'"):
         await export(tmp_path / "none.csv", reason="high")
     before = (tmp_path / "two.csv").read_bytes()
-    with pytest.raises(DeskError, match=r"two\.csv exists"):
+    with pytest.raises(DeskError, match=r"two\.csv exists: name another file, or say --force to replace it$"):
         await export(tmp_path / "two.csv")
     assert (tmp_path / "two.csv").read_bytes() == before
     assert await export(tmp_path / "two.csv", over_existing=True) == 3

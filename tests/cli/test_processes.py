@@ -314,7 +314,7 @@ def test_an_ingest_that_is_interrupted_says_what_became_of_it(
     process.send_signal(number)
     gate.let_on()
     out, err = process.communicate(timeout=PATIENCE_S)
-    told = "interrupted: nothing was ingested and no run was made; again: astro ingest source\n"
+    told = "interrupted: nothing was ingested and no run was made; the same command starts again\n"
     assert (process.returncode, out, err) == (code, "", told)
     assert os.listdir(gate.folder / ".working") == []
 

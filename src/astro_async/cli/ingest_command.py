@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from typing import IO, Annotated, Any
 
@@ -136,8 +135,8 @@ def perform_ingest(
     with Display(view, EventsFile(None)) as display, logging_to(display.note, traces=debug):
         record = anyio.run(_ingest_watched, watch, pipeline, source, pipeline_dir, params, progress)
     if record is None:
-        again = command_line(f"ingest {shlex.quote(source)}", pipeline_dir)
-        print(f"interrupted: nothing was ingested and no run was made; again: {safe(again)}", file=sys.stderr)
+        told = "interrupted: nothing was ingested and no run was made; the same command starts again"
+        print(told, file=sys.stderr)
         raise typer.Exit(watch.exit_code)
     return record
 
