@@ -25,6 +25,7 @@ from astro_async._executor.broadcast import Broadcast, Subscriber
 from astro_async._executor.clock import format_time, utc_now
 from astro_async._executor.ingest import ingest_source
 from astro_async._executor.ingest_check import SourceCheck, check_files
+from astro_async._executor.ingest_progress import IngestProgress
 from astro_async._executor.invocation import Invoker, RunOptions, Services
 from astro_async._executor.stop import StopSwitch
 from astro_async._executor.telling import FinishCaller
@@ -39,6 +40,7 @@ from astro_async.verification import verify_run
 
 __all__ = [
     "EventStream",
+    "IngestProgress",
     "RunResult",
     "SourceCheck",
     "StopSwitch",
@@ -108,6 +110,7 @@ async def ingest(
     *,
     pipeline_dir: PathLike = ".",
     params: Mapping[str, Any] | None = None,
+    progress: IngestProgress | None = None,
     services: Services | None = None,
 ) -> RunRecord:
     """Ingest a source directory into a new run.
@@ -117,6 +120,7 @@ async def ingest(
         source: The directory that holds them; nothing else may be in it.
         pipeline_dir: Where runs are kept, under `.working/`.
         params: Recorded with the run, for its steps.
+        progress: Tells how far the ingest is, to whoever looks at it meanwhile, from any thread.
         services: For tests.
 
     Returns:
@@ -135,6 +139,7 @@ async def ingest(
         params=params or {},
         services=services or _make_services(pipeline),
         logger=_run_logger(),
+        progress=progress or IngestProgress(),
     )
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "StepError",
     "StorageError",
     "SymlinkError",
+    "UnknownNameError",
 ]
 
 
@@ -54,6 +55,12 @@ class RunNotFoundError(AstroError):
 
 class RunRefusedError(AstroError):
     """The run exists, but what was asked of it makes no sense for it now."""
+
+
+class UnknownNameError(RunRefusedError):
+    """What was asked names a step, a file or a reason that there is none of: a slip of whoever asked."""
+
+    exit_code = 2
 
 
 class RunLockedError(AstroError):

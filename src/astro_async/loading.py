@@ -13,7 +13,10 @@ from importlib.machinery import SourceFileLoader
 from types import CodeType, ModuleType
 from typing import Final
 
-from astro_async.exceptions import PipelineError
+import pydantic
+from pydantic_core import ErrorDetails
+
+from astro_async.exceptions import AstroError, PipelineError
 from astro_async.pipeline import Pipeline
 
 __all__ = ["PIPELINE_FILE", "load_pipeline"]
@@ -90,7 +93,7 @@ def _execute(path: str, directory: str) -> ModuleType:
             sys.modules.pop(name, None)
             if isinstance(error, KeyboardInterrupt):
                 raise
-            raise PipelineError(f"{path} raised {_describe(error, path)}") from error
+            raise PipelineError(f"{path}{_describe(error, path)}") from error
         finally:
             # What the caller was given as a relative path must go on meaning the same.
             os.chdir(working_directory)
@@ -115,18 +118,29 @@ def _construct(pipeline: type[Pipeline], path: str) -> Pipeline:
     try:
         return pipeline()
     except Exception as error:
-        raise PipelineError(f"{path}: {pipeline.__name__}() raised {_describe(error, path)}") from error
+        raise PipelineError(f"{path}: {pipeline.__name__}(){_describe(error, path)}") from error
 
 
 def _describe(error: BaseException, path: str) -> str:
+    """Return what is to be said after the place that raised an error."""
     if isinstance(error, SyntaxError):
-        return f"SyntaxError: {error.msg}, line {error.lineno}"
+        return f" raised SyntaxError: {error.msg}, line {error.lineno}"
     line = None
     trace = error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == path:
             line = trace.tb_lineno
         trace = trace.tb_next
-    text = " ".join(str(error).split())
     where = "" if line is None else f", line {line}"
-    return f"{type(error).__name__}: {text}{where}"
+    if isinstance(error, pydantic.ValidationError):
+        return f"{where}: {error.title}: {'; '.join(map(_describe_fault, error.errors()))}"
+    text = " ".join(str(error).split())
+    if isinstance(error, AstroError):
+        return f"{where}: {text}"
+    return f" raised {type(error).__name__}: {text}{where}"
+
+
+def _describe_fault(fault: ErrorDetails) -> str:
+    place = ".".join(f"argument {each + 1}" if isinstance(each, int) else each for each in fault["loc"])
+    message = fault["msg"].removeprefix("Value error, ")
+    return f"{place}: {message[:1].lower()}{message[1:]}" if place else message

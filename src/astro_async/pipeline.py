@@ -28,6 +28,7 @@ def validate(ctx, files): ...
 from __future__ import annotations
 
 import inspect
+import math
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -376,8 +377,9 @@ class Pipeline:
         Raises:
             PipelineError: Ids collide; a dependency is unknown, later or the step itself; a step names a
                 file that the pipeline does not ingest, or that the run does not have though it is not
-                optional; a limit has no size.
+                optional; a limit has no size; a mode is none that there is.
         """
+        self._check_modes()
         specs, steps = self.file_specs(), self.steps
         present = frozenset(specs if delivered is None else delivered)
         optional = tuple((name, spec.optional) for name, spec in specs.items())
@@ -387,6 +389,17 @@ class Pipeline:
             # Whoever loads a pipeline asks for it, to see that it is sound; whoever runs it, again.
             known = self.__dict__["_graph"] = (key, self._build_graph(specs, steps, present))
         return known[1]
+
+    def _check_modes(self) -> None:
+        known: dict[str, type[StrEnum]] = {
+            "execution_mode": ExecutionMode,
+            "step_execution_mode": StepExecutionMode,
+        }
+        for name, modes in known.items():
+            mode = getattr(self, name)
+            choices = [each.value for each in modes]
+            if mode is not None and mode not in choices:
+                raise PipelineError(f"{name} is {' or '.join(map(repr, choices))}, not {mode!r}")
 
     def _build_graph(
         self,
@@ -523,20 +536,26 @@ def _as_refs(depends_on: StepRef | Sequence[StepRef] | None) -> Sequence[StepRef
     return depends_on
 
 
+def _is_at_least(value: object, least: float, *, most: float = math.inf) -> bool:
+    return isinstance(value, int | float) and least <= value <= most
+
+
 def _check_policy(step: StepDefinition) -> None:
+    retry, rows, share = step.retry, step.max_quarantined, step.max_quarantined_fraction
     problems = {
-        "timeout is a number of seconds above 0": step.timeout_s is not None and not step.timeout_s > 0,
-        "retries is 0 or more": step.retry.attempts < 0,
-        "the delays and the back-off of a Retry are 0 or more": not (
-            step.retry.delay_s >= 0 and step.retry.max_delay_s >= 0 and step.retry.backoff >= 0
+        "timeout is a number of seconds above 0": step.timeout_s is not None
+        and not (_is_at_least(step.timeout_s, 0) and step.timeout_s),
+        "retries is 0 or more": not _is_at_least(retry.attempts, 0),
+        "the delays and the back-off of a Retry are 0 or more": not all(
+            _is_at_least(value, 0) for value in (retry.delay_s, retry.max_delay_s, retry.backoff)
         ),
         "engine is 'thread' or 'process'": step.engine not in ("thread", "process"),
         "engine='process' takes a plain function, not an async one": step.engine == "process"
         and step.is_async,
         "on_quarantine is 'block' or 'continue'": step.on_quarantine not in ("block", "continue"),
-        "max_quarantined is 0 or more": step.max_quarantined is not None and step.max_quarantined < 0,
-        "max_quarantined_fraction is between 0 and 1": step.max_quarantined_fraction is not None
-        and not 0 <= step.max_quarantined_fraction <= 1,
+        "max_quarantined is 0 or more": rows is not None and not _is_at_least(rows, 0),
+        "max_quarantined_fraction is between 0 and 1": share is not None
+        and not _is_at_least(share, 0, most=1),
     }
     for problem, is_present in problems.items():
         if is_present:

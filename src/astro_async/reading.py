@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,11 +16,11 @@ from astro_async._core.names import RunId, check_run_id
 from astro_async._core.records import RunRecord
 from astro_async._core.selection import RunSummary, select_waiting
 from astro_async._core.status import RunStatus, StepStatus
-from astro_async._store.catalogue import existing_run_directory, load_run, load_summaries
+from astro_async._store.catalogue import existing_run_directory, load_attention, load_run, load_summaries
 from astro_async._store.layout import command_line
 from astro_async.exceptions import JournalError, RunNotFoundError
 
-__all__ = ["LATEST", "FoundRun", "exit_code_of", "find_run", "list_runs", "read_run"]
+__all__ = ["LATEST", "FoundRun", "exit_code_of", "find_run", "list_runs", "read_attention", "read_run"]
 
 PathLike = str | os.PathLike[str]
 
@@ -67,8 +68,29 @@ def read_run(pipeline_dir: PathLike, run_id: str) -> RunRecord:
         StorageError: It cannot be read.
     """
     directory = os.fspath(pipeline_dir)
-    chosen = _find_latest(list_runs(directory)[0], directory) if run_id == LATEST else check_run_id(run_id)
-    return load_run(directory, chosen)
+    return load_run(directory, _choose(directory, run_id))
+
+
+def read_attention(pipeline_dir: PathLike, run_id: str, *, above: int) -> tuple[RunRecord, Mapping[str, int]]:
+    """Return of the state of a run what needs attention, and its steps by status.
+
+    The record has all steps; or, of a run that has more of them than `above`, perhaps only those that did not
+    simply go well or wait, which costs much less.
+
+    Raises:
+        AstroError: As `read_run`.
+    """
+    directory = os.fspath(pipeline_dir)
+    chosen = _choose(directory, run_id)
+    found = load_attention(directory, chosen, above=above)
+    if found is not None:
+        return found
+    record = load_run(directory, chosen)
+    return record, Counter(step.status.value for step in record.steps.values())
+
+
+def _choose(directory: str, run_id: str) -> RunId:
+    return _find_latest(list_runs(directory)[0], directory) if run_id == LATEST else check_run_id(run_id)
 
 
 def find_run(pipeline_dir: PathLike, run_id: str | None) -> FoundRun:

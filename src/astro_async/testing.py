@@ -33,6 +33,7 @@ from astro_async._core.lineage import active_versions
 from astro_async._core.names import RunId
 from astro_async._core.records import RunRecord
 from astro_async._executor.ingest import ingest_source
+from astro_async._executor.ingest_progress import IngestProgress
 from astro_async._executor.invocation import Services
 from astro_async._frames.parquet import load_frame, load_parts, read_schema, write_frame
 from astro_async._store.layout import run_directory
@@ -96,6 +97,7 @@ async def ingest_frames(
             params=params or {},
             services=services or Services(),
             logger=logging.getLogger("astro_async.testing"),
+            progress=IngestProgress(),
         )
     return run.run_id
 

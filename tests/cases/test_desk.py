@@ -28,7 +28,7 @@ from astro_async import (
 )
 from astro_async._core.decisions import Forecast, Waiting
 from astro_async._executor.forecast import forecast_checks
-from astro_async.exceptions import DeskError, RunLockedError, RunRefusedError
+from astro_async.exceptions import DeskError, RunLockedError, RunRefusedError, UnknownNameError
 from astro_async.testing import ingest_frames, read_file, read_quarantine
 
 pytestmark = pytest.mark.anyio
@@ -288,10 +288,10 @@ async def test_rows_are_chosen_by_reason_and_limit(tmp_path: Path) -> None:
     assert await export(tmp_path / "two.csv", limit=2, separator=";", has_mark=True) == 2
     assert (tmp_path / "two.csv").read_bytes().startswith(b"\xef\xbb\xbf_astro_row;")
     assert await export(tmp_path / "all.xlsx", reason="low") == 3
-    with pytest.raises(DeskError, match="has the reason 'high'"):
+    with pytest.raises(UnknownNameError, match="has the reason 'high'"):
         await export(tmp_path / "none.csv", reason="high")
     before = (tmp_path / "two.csv").read_bytes()
-    with pytest.raises(DeskError, match=r"two\.csv exists"):
+    with pytest.raises(DeskError, match=r"two\.csv exists: name another file, or say --force to replace it$"):
         await export(tmp_path / "two.csv")
     assert (tmp_path / "two.csv").read_bytes() == before
     assert await export(tmp_path / "two.csv", over_existing=True) == 3

@@ -126,7 +126,7 @@ def test_the_story_of_a_step(tmp_path: Path) -> None:
 def test_stories_that_cannot_be_told(tmp_path: Path, more: list[str]) -> None:
     assert "there is no run in" in astro("show", "--story", "x", "-C", tmp_path, *more, code=1).stderr
     run_id = ingest(make_project(tmp_path))
-    named = astro("show", "--story", "chek", "-C", tmp_path, *more, code=1).stderr
+    named = astro("show", "--story", "chek", "-C", tmp_path, *more, code=2).stderr
     assert f"'chek' is no step of run {run_id}: did you mean 'check'?" in named
 
 

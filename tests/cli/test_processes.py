@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.commands import GATED, GOOD, astro, document, ingest, make_project, start
+from cli.commands import GATED, GOOD, HEAD, astro, document, ingest, make_project, start
 
 PATIENCE_S = 120
 
@@ -225,30 +225,47 @@ def test_a_reader_that_goes_away(tmp_path: Path, arguments: list[str]) -> None:
         assert status_of(tmp_path)[0] == "completed"
 
 
+class Terminal:
+    """`astro` on a terminal of its own."""
+
+    def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
+        self.controller, terminal = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "astro_async", *arguments],
+            cwd=folder,
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24", **environment},
+        )
+        os.close(terminal)
+        self.written = b""
+
+    def read_until(self, text: str) -> None:
+        """Read until a text has been written, or the command has ended without it."""
+        while text.encode() not in self.written:
+            assert self._read(), self.written.decode()
+
+    def read_rest(self, code: int = 0) -> str:
+        """Return all that the command wrote, once it has ended."""
+        while self._read():
+            pass
+        os.close(self.controller)
+        assert self.process.wait() == code
+        return self.written.decode()
+
+    def _read(self) -> bool:
+        try:
+            chunk = os.read(self.controller, 65536)
+        except OSError:
+            return False
+        self.written += chunk
+        return bool(chunk)
+
+
 def run_on_terminal(folder: Path, *arguments: str, **environment: str) -> str:
     """Run `astro` on a terminal of its own and return what it wrote there."""
-    controller, terminal = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "astro_async", *arguments],
-        cwd=folder,
-        stdin=terminal,
-        stdout=terminal,
-        stderr=terminal,
-        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24", **environment},
-    )
-    os.close(terminal)
-    written = b""
-    while True:
-        try:
-            chunk = os.read(controller, 65536)
-        except OSError:
-            break
-        if not chunk:
-            break
-        written += chunk
-    os.close(controller)
-    assert process.wait() == 0
-    return written.decode()
+    return Terminal(folder, *arguments, **environment).read_rest()
 
 
 def test_a_terminal_gets_the_dashboard_and_colours(tmp_path: Path) -> None:
@@ -265,6 +282,93 @@ def test_no_color(tmp_path: Path) -> None:
     assert "complete" in text
     assert "\x1b[3" not in text
     assert run_on_terminal(tmp_path, "run", TERM="dumb").startswith("nothing to do")
+
+
+def test_a_pipe_gets_plain_lines_though_colours_are_forced(tmp_path: Path) -> None:
+    ingest(make_project(tmp_path, GOOD))
+    done = subprocess.run(
+        [sys.executable, "-m", "astro_async", "run", "--mode", "dashboard"],
+        cwd=tmp_path,
+        env={**os.environ, "FORCE_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "[2/2] complete    publish" in done.stdout
+    assert "\x1b[?25l" not in done.stdout
+
+
+def test_the_dashboard_shows_what_steps_log_and_is_not_driven_by_it(gate: Gate) -> None:
+    logging = 'ctx.logger.info("half \\x1b[2J done")\n    with open("started"'
+    ingest(make_project(gate.folder, GATED.replace('with open("started"', logging)))
+    terminal = Terminal(gate.folder, "run")
+    gate.wait_until_started()
+    terminal.read_until("[wait] half \\x1b[2J done")
+    gate.let_on()
+    text = terminal.read_rest()
+    assert "is completed: 2 complete" in text
+    assert "\x1b[2J" not in text
+
+
+HELD = (
+    HEAD
+    + """
+def hold(path):
+    with open("started", "w") as started:
+        started.write(str(os.getpid()))
+    with open("gate") as gate:
+        gate.read()
+    return pl.read_csv(path)
+
+pipeline = Pipeline("scores", ingest_files=[IngestFileSpec("scores", "scores*.csv", preprocess=hold)])
+"""
+)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize("arguments", [("ingest", "source"), ("run", "--source", "source")])
+def test_an_ingest_that_is_interrupted_says_what_became_of_it(
+    gate: Gate, number: signal.Signals, code: int, arguments: tuple[str, ...]
+) -> None:
+    make_project(gate.folder, HELD)
+    process = gate.start(*arguments)
+    gate.wait_until_started()
+    process.send_signal(number)
+    gate.let_on()
+    out, err = process.communicate(timeout=PATIENCE_S)
+    told = "interrupted: nothing was ingested and no run was made; the same command starts again\n"
+    assert (process.returncode, out, err) == (code, "", told)
+    assert os.listdir(gate.folder / ".working") == []
+
+
+def test_an_ingest_tells_a_terminal_how_far_it_is_and_a_pipe_nothing(gate: Gate) -> None:
+    make_project(gate.folder, HELD)
+    terminal = Terminal(gate.folder, "ingest", "source")
+    gate.wait_until_started()
+    terminal.read_until("converting 22 B: 0 B of Parquet written")
+    gate.let_on()
+    text = terminal.read_rest()
+    assert "0 of 1 file ingested, 22 B in all" in text
+    assert "ingested scores: 3 rows" in text
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1
+    process = gate.start("ingest", "source")
+    gate.wait_until_started()
+    gate.let_on()
+    _, err = process.communicate(timeout=PATIENCE_S)
+    assert err.startswith("warning: run")
+    assert "Parquet" not in err
+
+
+def test_a_trace_of_a_run_that_goes_on(gated: Gate) -> None:
+    process = gated.start("run")
+    gated.wait_until_started()
+    trace = json.loads(astro("trace", "-o", "-", "-C", gated.folder).stdout)
+    (slice_,) = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+    assert slice_["args"]["outcome"] == "running"
+    assert not [event for event in trace["traceEvents"] if "died" in str(event)]
+    gated.let_on()
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
 
 
 def test_both_scripts_are_installed() -> None:

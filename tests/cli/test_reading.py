@@ -155,20 +155,44 @@ def test_quarantine_list_and_show(tmp_path: Path) -> None:
     assert file["columns"][0] == {"name": "id", "type": "Int64"}
 
 
+def test_a_run_of_many_steps_is_shown_alike_however_it_is_read(tmp_path: Path) -> None:
+    many = PARKING.replace(
+        'depends_on="check")',
+        'depends_on="check")\n        for i in range(70):\n'
+        "            waits = 'publish' if i > 66 else ()\n"
+        "            self.add_step(f's{i}', lambda ctx, files: None, READER, depends_on=waits)",
+    )
+    run_id = ingest(make_project(tmp_path, many))
+    astro("run", "-k", "-C", tmp_path, code=3)
+    short = astro("show", "-C", tmp_path).stdout
+    assert "67 complete, 1 quarantined, 4 blocked" in short
+    assert "not shown: 67 complete (--all shows them)" in short
+    assert [line.split()[0] for line in short.splitlines() if " blocked " in line][1:3] == ["publish", "s67"]
+    whole = astro("show", "--all", "-C", tmp_path).stdout
+    assert "s66" in whole
+    assert "s66" not in short
+    manifest = tmp_path / ".working" / run_id / "manifest.json"
+    # Not written by us any more, though as good: it is read whole, and shown alike.
+    manifest.write_text(json.dumps(json.loads(manifest.read_text())))
+    assert astro("show", "-C", tmp_path).stdout == short
+    manifest.unlink()
+    assert astro("show", "-C", tmp_path).stdout == short
+
+
 def test_quarantine_show_says_what_there_is(tmp_path: Path) -> None:
     ingest(make_project(tmp_path))
     astro("run", "-C", tmp_path, code=3)
 
-    def refusal(*more: str) -> str:
-        return astro("quarantine", "show", "latest", *more, "-C", tmp_path, code=1).stderr
+    def refusal(code: int, *more: str) -> str:
+        return astro("quarantine", "show", "latest", *more, "-C", tmp_path, code=code).stderr
 
     for step in ("check", "publish"):
         named = astro("quarantine", "show", step, "-C", tmp_path, code=1).stderr
         assert f"'{step}' is a step, and the run comes first: `astro quarantine show latest {step}" in named
     assert "is not a run id" in astro("quarantine", "show", "nothing", "-C", tmp_path, code=2).stderr
-    assert "'nope' is no step of the run; in quarantine" in refusal("nope")
-    assert "'publish' (blocked) has no rows in quarantine" in refusal("publish")
-    assert "set aside no rows of 'x', but of scores" in refusal("check", "--file", "x")
+    assert "'nope' is no step of the run; in quarantine" in refusal(2, "nope")
+    assert "'publish' (blocked) has no rows in quarantine" in refusal(1, "publish")
+    assert "set aside no rows of 'x', but of scores" in refusal(2, "check", "--file", "x")
 
 
 def test_quarantine_show_limit_reads_parts_in_order(tmp_path: Path) -> None:

@@ -21,6 +21,22 @@ PIPELINES = {
     "later": (PARKING.replace('depends_on="check"', 'depends_on="later"'), ["'publish'", "'later'"]),
     "twice": (PARKING.replace('"Publish"', '"CHECK"'), ["'check'"]),
     "file": (PARKING.replace("READER, depends", "AstroFileSpec('nope'), depends"), ["'nope'", "'scores'"]),
+    "spec": (
+        HEAD + "FILES = [IngestFileSpec('x', 5, max_bad_rows=-1, nope=1)]",
+        [
+            "pipeline.py, line 11: IngestFileSpec: argument 2: input should be a valid string; max_bad_rows: "
+            "input should be greater than or equal to 0; nope: unexpected keyword argument\n"
+        ],
+    ),
+    "policy": (
+        HEAD + "pipeline = Pipeline('p', ingest_files=FILES)\n"
+        "pipeline.add_step('a', print, READER, timeout='5', max_quarantined_fraction='x')",
+        ["pipeline.py, line 12: step 'a': timeout is a number of seconds above 0\n"],
+    ),
+    "mode": (
+        HEAD + "pipeline = Pipeline('p', ingest_files=FILES, execution_mode='parallell')",
+        ["pipeline.py: execution_mode is 'serial' or 'parallel', not 'parallell'\n"],
+    ),
     "exits": ("import sys; sys.exit(0)", ["pipeline.py raised SystemExit"]),
 }
 
@@ -146,3 +162,28 @@ def test_an_edit_within_the_same_second_counts(tmp_path: Path) -> None:
     write_pipeline(tmp_path, PARKING.replace(">= 0", "<= 9"))
     os.utime(tmp_path / "pipeline.py", (1_700_000_000, 1_700_000_000))
     assert "[1/2] complete    check" in astro("run", "-C", tmp_path).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["run", "latest", "--rerun", "chek"], 2, "'chek', which is not a step of this pipeline"),
+        (
+            ["run", "latest", "--rerun", "chek", "--dry-run"],
+            2,
+            "'chek', which is not a step of this pipeline",
+        ),
+        (["show", "--story", "nope"], 2, "'nope' is no step of run"),
+        (["run", "--mode", "nope"], 2, "Invalid value for '--mode': 'nope' is not one of 'auto'"),
+        (["describe", "--format", "nope"], 2, "'--format': 'nope' is not one of"),
+        (["stats", "trend", "--by", "nope"], 2, "'--by': 'nope' is not one of"),
+    ],
+)
+def test_a_name_that_there_is_none_of_is_wrong_usage(
+    tmp_path: Path, arguments: list[str], code: int, told: str
+) -> None:
+    make_project(tmp_path, GOOD)
+    astro("ingest", tmp_path / "source", "-C", tmp_path)
+    result = astro(*arguments, "-C", tmp_path, code=code)
+    assert told in " ".join(result.stderr.replace("│", " ").split())
+    assert "Value error" not in result.stderr

@@ -263,7 +263,7 @@ def test_unknown_run_and_step(tmp_path: Path) -> None:
     unknown = astro("run", "zzzzz", "-C", tmp_path, code=1)
     assert unknown.stdout == ""
     assert "there is no run 'zzzzz'" in unknown.stderr
-    assert "--rerun names 'nope'" in astro("run", "--rerun", "nope", "-C", tmp_path, code=1).stderr
+    assert "--rerun names 'nope'" in astro("run", "--rerun", "nope", "-C", tmp_path, code=2).stderr
 
 
 def test_events_file_that_cannot_be_opened(tmp_path: Path) -> None:

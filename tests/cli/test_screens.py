@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
 from astro_async._core.events import (
@@ -36,11 +37,13 @@ from astro_async._core.records import RunRecord, fold, start_record
 from astro_async._core.selection import RunSummary
 from astro_async._core.status import RunStatus, StepStatus
 from astro_async._core.verification import Finding, FindingKind, RowDifference, Verification
+from astro_async._executor.ingest_progress import FileProgress
 from astro_async.cli.progress import RunProgress
 from astro_async.cli.render_dashboard import choose_rows, render_dashboard
+from astro_async.cli.render_ingest import FileClock, render_ingest
 from astro_async.cli.render_plain import PlainLines, verdict_lines
 from astro_async.cli.render_quarantine import QuarantinedRows, render_quarantine, render_rows
-from astro_async.cli.render_runs import describe_waiting, render_list, render_run
+from astro_async.cli.render_runs import describe_waiting, list_lines, render_list, render_run
 from astro_async.cli.render_verify import render_verification
 
 SCREENS = Path(__file__).parent / "screens"
@@ -66,7 +69,7 @@ def draw(renderable: RenderableType, width: int, *, colour: bool = False) -> str
 
 
 def compare(name: str, text: str, width: int) -> None:
-    assert all(len(line) <= width for line in text.splitlines())
+    assert all(cell_len(line) <= width for line in text.splitlines())
     assert "\x1b" not in text
     path = SCREENS / f"{name}.{width}.txt"
     if os.environ.get("ASTRO_WRITE_SCREENS"):
@@ -190,11 +193,24 @@ def stumbling_night() -> Night:
     return night
 
 
+LOG = (
+    "2026-11-29T23:47:04.250Z INFO [load-customers] read 12,000 customers",
+    f"2026-11-29T23:47:05.000Z WARNING [load-customers] {HOSTILE} {'and so on ' * 30}",
+    "2026-11-29T23:47:05.500Z INFO [load-customers] \u5ba2\u6237 " + "\u5ba2" * 80,
+)
+
+
 @WIDTHS
 def test_dashboard_of_few_steps(width: int) -> None:
     night = stumbling_night()
     screen = render_dashboard(
-        night.progress, title="run k3x9a  orders", width=width, height=24, now=night.now, stop_level=1
+        night.progress,
+        title="run k3x9a  orders",
+        width=width,
+        height=24,
+        now=night.now,
+        log=LOG,
+        stop_level=1,
     )
     compare("dashboard-few", draw(screen, width), width)
 
@@ -209,16 +225,19 @@ def test_dashboard_of_ten_thousand_steps(width: int) -> None:
     for number in range(1, 90):
         night.start(f"step-{number}")
         night.settle(f"step-{number}", StepStatus.COMPLETE)
+    for number in range(5050, 5060):
+        night.start(f"step-{number}")
+        night.settle(f"step-{number}", StepStatus.QUARANTINED, "40 rows", PARKED)
     night.start(*(f"step-{number}" for number in range(6000, 6004)))
     screen = render_dashboard(
-        night.progress, title="run k3x9a  orders", width=width, height=24, now=night.now
+        night.progress, title="run k3x9a  orders", width=width, height=24, now=night.now, log=LOG * 3
     )
     text = draw(screen, width)
     assert len(text.splitlines()) < 24
     compare("dashboard-many", text, width)
 
 
-@pytest.mark.parametrize("height", [6, 10, 24, 60])
+@pytest.mark.parametrize("height", [1, 3, 6, 10, 24, 60])
 @pytest.mark.parametrize("running", [0, 4, 300])
 def test_the_dashboard_never_outgrows_the_terminal(height: int, running: int) -> None:
     night = Night(*(f"step-{number}" for number in range(1000)))
@@ -228,12 +247,56 @@ def test_the_dashboard_never_outgrows_the_terminal(height: int, running: int) ->
         status = StepStatus.FAILED if number % 2 else StepStatus.COMPLETE
         night.settle(f"step-{number}", status, "no")
     night.start(*(f"step-{number}" for number in range(running)))
-    screen = render_dashboard(night.progress, title="run", width=80, height=height, now=night.now)
-    assert len(draw(screen, 80).splitlines()) <= max(height - 1, 7)
+    for width in (20, 80):
+        screen = render_dashboard(
+            night.progress, title="run", width=width, height=height, now=night.now, log=LOG
+        )
+        lines = draw(screen, width).splitlines()
+        assert len(lines) <= max(height - 1, 1)
+        assert max(map(cell_len, lines)) <= width
+        assert lines[0].startswith("run")
+        if height >= 6:
+            # However low the terminal is, what failed and the counts are there.
+            assert any(line.startswith("failed") for line in lines)
+            assert any(line.startswith("150 complete, 150") for line in lines)
     night.progress.finished = RunFinished(
         seq=1, time="", run_id="k3x9a", status=RunStatus.FAILED, duration_ms=1
     )
     assert choose_rows(night.progress, 20) == []
+
+
+def test_one_failure_is_not_lost_among_thousands_in_quarantine() -> None:
+    night = Night(*(f"step-{number}" for number in range(5000)))
+    night.begin()
+    for number in range(4000):
+        night.start(f"step-{number}")
+        status = StepStatus.FAILED if number == 3000 else StepStatus.QUARANTINED
+        night.settle(f"step-{number}", status, "no")
+    screen = draw(render_dashboard(night.progress, title="run", width=80, height=24, now=night.now), 80)
+    lines = screen.splitlines()
+    assert lines[1].split()[:2] == ["failed", "step-3000"]
+    assert "… 3,994 more quarantined" in screen
+
+
+@WIDTHS
+def test_an_ingest(width: int, tmp_path: Path) -> None:
+    (tmp_path / "orders").write_bytes(bytes(1_200_000))
+    orders = FileProgress("orders", 281_400_000, str(tmp_path / "orders"), has_begun=True)
+    hostile = FileProgress(HOSTILE, 1_000_000_000, str(tmp_path / "none"), has_begun=True)
+    done = FileProgress("done", 10, "", has_begun=True, is_done=True)
+    files = [done, orders, hostile, FileProgress("later", 10, "")]
+    clock = FileClock()
+
+    def show(seconds: float, read: tuple[int, int], *, height: int = 24, is_stopping: bool = False) -> str:
+        orders.facts.read_bytes, hostile.facts.read_bytes = read
+        picture = render_ingest(files, clock, height=height, elapsed=seconds, is_stopping=is_stopping)
+        return draw(picture, width)
+
+    screens = [show(2.0, (70_000_000, 1_000)), show(4.0, (140_000_000, 400_000_000))]
+    # One is converted, while the other is read anew: neither goes on with the time of the pass before.
+    screens += [show(5.0, (281_400_000, 10)), show(9.0, (281_400_000, 80_000_000), is_stopping=True)]
+    compare("ingest", "\n".join(screens), width)
+    assert len(show(9.0, (1, 1), height=2).splitlines()) == 2
 
 
 def test_the_dashboard_has_colours_and_no_others() -> None:
@@ -263,6 +326,15 @@ def test_list(width: int) -> None:
     ]
     compare("list", draw(render_list(runs, RunId("zz111")), width), width)
     compare("list", draw(render_list(runs, RunId("zz111"), width=60), 60), 60)
+    # Plain lines are the table, but that they are not folded.
+    for chosen in (RunId("zz111"), None):
+        lines = ["".join(text for text, _ in line).rstrip() for line in list_lines(runs, chosen, width=120)]
+        assert lines == draw(render_list(runs, chosen, width=120), 120).splitlines()
+        # Many are lines on a terminal, too; they are cut off there.
+        many = draw(render_list(runs * 70, chosen, width=width), width).splitlines()
+        assert len(many) == 212
+        assert many[1] == many[4] == lines[1]
+        assert many[2] == (lines[2] if width == 120 else f"{lines[2][:79]}…")
     assert describe_waiting(runs[:2]) == "zz111 (ingested), k3x9a (failed, 2,000,040 rows)"
     assert describe_waiting(runs * 2).endswith(" and 3 more (astro list)")
     assert "No run has anything to do." in draw(render_list(runs, None), width)

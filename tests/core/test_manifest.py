@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from astro_async._core.events import PartWritten
+from astro_async._core.lineage import active_versions
 from astro_async._core.manifest import (
     SCHEMA_VERSION,
     ManifestHead,
     dump_manifest,
+    parse_attention,
     parse_head,
     parse_manifest,
     restore_record,
@@ -105,6 +108,55 @@ def test_a_head_has_any_params(params: dict[str, Any]) -> None:
 def test_what_is_no_head(line: bytes) -> None:
     with pytest.raises(JournalError, match="not a manifest"):
         parse_head(line)
+
+
+QUIET = (StepStatus.COMPLETE, StepStatus.PENDING, StepStatus.SKIPPED)
+
+
+@given(statuses=st.lists(st.sampled_from(StepStatus), max_size=8), publishes=st.data())
+def test_what_needs_attention_is_read_from_the_lines(
+    statuses: list[StepStatus], publishes: st.DataObject
+) -> None:
+    steps = [f"s{number}" for number in range(len(statuses))]
+    story = planned_story("f", "g", steps=steps)
+    for step, status in zip(steps, statuses, strict=True):
+        if status is not StepStatus.COMPLETE:
+            story.to_step_status(step, status)
+            continue
+        names = publishes.draw(st.sets(st.sampled_from("fg")))
+        # Its detail looks like a line that is quiet, and like one that is not.
+        story.run_step(
+            step,
+            *(flow(name, f"ingested/{name}.parquet", f"versions/{name}/{step}.1.parquet") for name in names),
+        )
+    story.run.detail = '"status":"failed"'
+    manifest = snapshot_record(story.run, journal_bytes=7)
+    lines = dump_manifest(manifest).splitlines(keepends=True)
+    assert parse_attention(lines, above=len(steps)) is None
+    found = parse_attention(lines, above=len(steps) - 1)
+    assert found is not None
+    assert found.ingested_files == manifest.ingested_files
+    assert found.step_counts == manifest.step_counts
+    read = restore_record(found)
+    assert active_versions(read) == active_versions(story.run)
+    # What is left out went well or waits; what is there is as it was, in the order that it had.
+    left_out = [step for step in story.run.steps.values() if step.step_id not in read.steps]
+    assert all(step.status in QUIET for step in left_out)
+    assert list(read.steps.values()) == [s for s in story.run.steps.values() if s.step_id in read.steps]
+
+
+def test_many_quiet_steps_are_not_decoded() -> None:
+    story = planned_story("f", steps=[f"s{number}" for number in range(500)])
+    for number in range(400):
+        story.run_step(f"s{number}", flow("f", "ingested/f.parquet", f"versions/f/s{number}.1.parquet"))
+    story.to_step_status("s450", StepStatus.FAILED)
+    lines = dump_manifest(snapshot_record(story.run, journal_bytes=7)).splitlines(keepends=True)
+    found = parse_attention(lines, above=60)
+    assert found is not None
+    # The one that made the active version, and the one that failed.
+    assert [step.step_id for step in found.step_states] == ["s399", "s450"]
+    with pytest.raises(JournalError):
+        parse_attention(lines[:-1], above=60)
 
 
 def test_a_line_that_ends_among_the_params_is_no_head() -> None:

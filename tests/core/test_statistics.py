@@ -53,6 +53,12 @@ def test_a_step_sums_its_files() -> None:
         ("step", "s", "rows_in"): 17,
         ("step", "s", "rows_out"): 13,
         ("step", "s", "rows_quarantined"): 4,
+        ("step", "s", "rows_in: f"): 10,
+        ("step", "s", "rows_out: f"): 6,
+        ("step", "s", "rows_quarantined: f"): 4,
+        ("step", "s", "rows_in: g"): 7,
+        ("step", "s", "rows_out: g"): 7,
+        ("step", "s", "rows_quarantined: g"): 0,
     }
 
 
@@ -129,5 +135,8 @@ def test_a_run_that_finished_counts_its_steps() -> None:
     assert numbers(story) == {
         ("run", RUN, "steps_completed"): 2,
         ("run", RUN, "steps_quarantined"): 1,
+        ("run", RUN, "steps_failed"): 0,
+        ("run", RUN, "steps_blocked"): 1,
+        ("run", RUN, "steps_skipped"): 1,
         ("run", RUN, "duration_ms"): 9.0,
     }

@@ -82,8 +82,19 @@ def test_a_night() -> None:
     assert (first.start_us, first.end_us, first.status) == (0, 5100, "completed")
     assert first.unstarted == [(5000, "d", "blocked")]
     assert told(second) == [("e", 8100, 8300, 1, "died"), ("f", 8200, 8300, 2, "complete")]
-    assert second.status is None
-    assert derive_timeline([]) == []
+    assert second.status == "died"
+    # While a process is on the run, only its own invocation can be running.
+    script.plan(9500)
+    script.start(9600, "e")
+    script.start(9700, "f")
+    script.finish(9800, "f")
+    _, dead, alive = derive_timeline(script.events, is_live=True)
+    assert (dead.status, alive.status) == ("died", "running")
+    assert [attempt.outcome for attempt in dead.attempts] == ["died", "complete"]
+    assert told(alive) == [("e", 8600, 8800, 1, "running"), ("f", 8700, 8800, 2, "complete")]
+    script.end(9900)
+    assert derive_timeline(script.events, is_live=True)[-1].status == "completed"
+    assert derive_timeline([], is_live=True) == derive_timeline([]) == []
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size=30))

@@ -14,7 +14,7 @@ import pytest
 from astro_async._core.statistics import Statistic
 from astro_async._core.text import escape_controls
 from astro_async._store.atomic import Disk
-from astro_async._store.log import RunLog
+from astro_async._store.log import LogTail, RunLog
 from core.samples import TIME
 from store.disks import RefusingDisk
 
@@ -149,3 +149,46 @@ def test_a_record_that_cannot_be_formatted_harms_nobody(
 @pytest.mark.parametrize("text", ["", "plain", "größe 日本 🚀", "back\\slash"])
 def test_plain_text_is_left_alone(text: str) -> None:
     assert escape_controls(text) == text
+
+
+def test_the_tail_of_a_log_that_grows(bench: Bench) -> None:
+    bench.logger.info("of an earlier invocation")
+    tail = LogTail(str(bench.path), 3)
+    tail.look()
+    assert list(tail.lines) == []
+    bench.log.start_invocation("run k3x9a")
+    bench.logger.info("one \x1b[2J")
+    bench.log.write_statistics("k3x9a", [stat(3)])
+    bench.logger.error("[boom] attempt 1: Traceback (most recent call last):\n  File")
+    tail.look()
+    assert [line.split("Z ", 1)[1] for line in tail.lines] == ["INFO one \\x1b[2J"]
+    with open(bench.path, "ab") as file:
+        # A line that is being written is left for the next look.
+        file.write(b"2026-11-29T23:47:04.250Z INFO ha")
+        file.flush()
+        tail.look()
+        assert len(tail.lines) == 1
+        file.write(b"lf \x1b\xff\n")
+    tail.look()
+    assert tail.lines[-1] == "2026-11-29T23:47:04.250Z INFO half \\x1b\\xff"
+
+
+def test_of_very_much_only_the_end_is_looked_at(bench: Bench) -> None:
+    tail = LogTail(str(bench.path), 2)
+    for number in range(3000):
+        bench.logger.info("%d %s", number, "x" * 200)
+    tail.look()
+    assert [line.split(" ")[2] for line in tail.lines] == ["2998", "2999"]
+    whole = LogTail(str(bench.path), 10_000)
+    for number in range(3000):
+        bench.logger.info("%d %s", number, "x" * 200)
+    whole.look()
+    numbers = [int(line.split(" ")[2]) for line in whole.lines]
+    assert numbers == list(range(numbers[0], 3000))
+    assert numbers[0] > 0
+
+
+def test_a_log_that_is_not_there_has_no_tail(tmp_path: Path) -> None:
+    tail = LogTail(str(tmp_path / "astro.log"), 2)
+    tail.look()
+    assert not tail.lines

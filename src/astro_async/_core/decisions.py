@@ -15,7 +15,7 @@ from astro_async._core.events import FileFlow
 from astro_async._core.names import INGEST_STEP
 from astro_async._core.records import Patch, RunRecord, StepRecord
 from astro_async._core.status import StepStatus
-from astro_async.exceptions import RunRefusedError
+from astro_async.exceptions import RunRefusedError, UnknownNameError
 
 __all__ = [
     "Forecast",
@@ -118,6 +118,7 @@ def choose_flows(
 
     Raises:
         RunRefusedError: Nothing is parked, or nothing of that name.
+        UnknownNameError: The run has no step or file of that name.
     """
     flows = parked_flows(record) if has_ingest else flows_in_quarantine(record)
     if step_id == INGEST_STEP and not has_ingest:
@@ -136,13 +137,15 @@ def choose_flows(
     if wanted not in known:
         step = record.steps.get(wanted)
         what = "is no step of the run" if step is None else f"({step.status.value}) has no rows in quarantine"
-        raise RunRefusedError(
+        refused = UnknownNameError if step is None else RunRefusedError
+        raise refused(
             f"{wanted!r} {what}; in quarantine of run {record.run_id} are rows of {', '.join(known)}"
         )
     chosen = [(owner, flow) for owner, flow in flows if owner.step_id == wanted]
     names = [flow.name for _, flow in chosen]
     if name is not None and name not in names:
-        raise RunRefusedError(f"step {wanted!r} set aside no rows of {name!r}, but of {', '.join(names)}")
+        refused = RunRefusedError if name in record.files else UnknownNameError
+        raise refused(f"step {wanted!r} set aside no rows of {name!r}, but of {', '.join(names)}")
     return [(owner, flow) for owner, flow in chosen if name in (None, flow.name)]
 
 
@@ -224,7 +227,7 @@ def choose_decided(record: RunRecord, step_id: str, name: str | None) -> tuple[S
         RunRefusedError: None stands, or about several files and none is named.
     """
     if step_id not in record.steps:
-        raise RunRefusedError(f"{step_id!r} is no step of run {record.run_id}")
+        raise UnknownNameError(f"{step_id!r} is no step of run {record.run_id}")
     names = [file for step, file in group_patches(record.patches) if step == step_id]
     if not names:
         raise RunRefusedError(

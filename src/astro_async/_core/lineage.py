@@ -20,7 +20,7 @@ from astro_async._core.graph import Graph, StepNode
 from astro_async._core.names import StepId
 from astro_async._core.records import RunRecord, StepRecord, written_paths
 from astro_async._core.status import StepStatus
-from astro_async.exceptions import RunRefusedError
+from astro_async.exceptions import RunRefusedError, UnknownNameError
 
 __all__ = [
     "Plan",
@@ -113,12 +113,12 @@ def plan_run(graph: Graph, run: RunRecord, *, rerun: Collection[str] = ()) -> Pl
         rerun: Steps that the operator names.
 
     Raises:
-        RunRefusedError: `rerun` names a step that the pipeline does not have, or a step would read a version
-            that was dropped.
+        UnknownNameError: `rerun` names a step that the pipeline does not have.
+        RunRefusedError: A step would read a version that was dropped.
     """
     unknown = sorted(set(rerun) - set(graph.position))
     if unknown:
-        raise RunRefusedError(
+        raise UnknownNameError(
             f"--rerun names {unknown[0]!r}, which is not a step of this pipeline{graph.suggest(unknown[0])}"
         )
     named = frozenset(rerun)

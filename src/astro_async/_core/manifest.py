@@ -7,9 +7,10 @@ runs need not read the rest.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from io import BytesIO
 from typing import Any, Final, TypeVar
 
@@ -35,6 +36,7 @@ __all__ = [
     "Manifest",
     "ManifestHead",
     "dump_manifest",
+    "parse_attention",
     "parse_head",
     "parse_manifest",
     "restore_record",
@@ -122,6 +124,11 @@ class Manifest(ManifestHead, frozen=True, kw_only=True):
 class _Version(msgspec.Struct):
     schema_version: int
 
+
+_STEP_LINE: Final = b'{"step_id":"'
+_END: Final = b"]}\n"
+_STEPS_LINE: Final = b'"step_states":[\n'
+_QUIET: Final = tuple(f'","status":"{status}",'.encode() for status in ("complete", "pending", "skipped"))
 
 M = TypeVar("M", bound=ManifestHead)
 
@@ -243,6 +250,46 @@ def _check_names(manifest: Manifest) -> None:
         check_recorded_name(name)
     for name in manifest.unlinked_names:
         check_recorded_link(name)
+
+
+def parse_attention(lines: Iterable[bytes], *, above: int) -> Manifest | None:
+    """Read of a manifest what needs attention, without decoding every step.
+
+    Args:
+        lines: The manifest, line by line, as `dump_manifest` has made it.
+        above: How many steps a run must have more than, to be read so.
+
+    Returns:
+        The manifest, but of its steps only those that did not simply go well or wait, and those that made the
+        active version of a file. None where that cannot be told from the lines alone, or the run has no more
+        steps.
+
+    Raises:
+        SchemaVersionError: A later version of this program wrote it.
+        JournalError: It is no manifest, or names what is not in the run.
+    """
+    rest = iter(lines)
+    head = b"".join(itertools.takewhile(lambda line: line != _STEPS_LINE, rest)).removesuffix(b",\n")
+    without = parse_manifest(head + b',"step_states":[]}')
+    if sum(without.step_counts.values()) <= above:
+        return None
+    active = {file.name: file.active_path for file in without.ingested_files}
+    # The name of a version tells which step made it.
+    makers = {path.rpartition("/")[2].partition(".")[0].encode() for path in active.values()}
+    chosen = []
+    line, is_chosen = b"", False
+    for line in rest:
+        # Of a step that has several files each but the first has a line of its own.
+        if line.startswith(_STEP_LINE):
+            end = line.find(b'"', len(_STEP_LINE))
+            is_chosen = not line.startswith(_QUIET, end) or line[len(_STEP_LINE) : end] in makers
+        if is_chosen:
+            chosen.append(line)
+    steps = b"".join(chosen)
+    if not is_chosen and line.endswith(_END):
+        steps = steps.removesuffix(b",\n") + _END
+    manifest = parse_manifest(head + b"," + _STEPS_LINE + steps)
+    return manifest if active_versions(restore_record(manifest)) == active else None
 
 
 def parse_head(line: bytes) -> ManifestHead:

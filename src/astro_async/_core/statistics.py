@@ -6,7 +6,7 @@ earlier one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -85,6 +85,9 @@ def _of_end(event: RunFinished, run: RunRecord) -> Numbers:
     return {
         ("run", run.run_id, "steps_completed"): statuses.count(StepStatus.COMPLETE),
         ("run", run.run_id, "steps_quarantined"): statuses.count(StepStatus.QUARANTINED),
+        ("run", run.run_id, "steps_failed"): statuses.count(StepStatus.FAILED),
+        ("run", run.run_id, "steps_blocked"): statuses.count(StepStatus.BLOCKED),
+        ("run", run.run_id, "steps_skipped"): statuses.count(StepStatus.SKIPPED),
         ("run", run.run_id, "duration_ms"): event.duration_ms,
     }
 
@@ -116,11 +119,24 @@ def _of_step(event: StepFinished) -> list[Statistic]:
         rows_kept = sum(flow.rows_out or 0 for flow in filtered)
         found.append(Statistic("step", step, "rows_filtered", rows_filtered, time))
         found.append(Statistic("step", step, "rows_kept", rows_kept, time))
+    if len(flows) > 1:
+        found += [Statistic("step", step, action, rows, time) for action, rows in _count_by_file(flows)]
     for action, rows in _count_rules(flows).items():
         found.append(Statistic("step", step, action, rows, time))
     for stat in event.stats:
         found.append(Statistic(stat.scope, stat.subject, stat.action, stat.value, time))
     return found
+
+
+def _count_by_file(flows: Sequence[FileFlow]) -> Iterator[tuple[str, int]]:
+    """Yield the numbers of each file of a step that has several, for their sums do not tell which it was."""
+    for flow in flows:
+        yield f"rows_in: {flow.name}", flow.rows_in
+        if flow.rows_out is not None:
+            yield f"rows_out: {flow.name}", flow.rows_out
+            yield f"rows_quarantined: {flow.name}", flow.rows_quarantined
+        if flow.rows_filtered is not None:
+            yield f"rows_filtered: {flow.name}", flow.rows_filtered
 
 
 def _count_rules(flows: tuple[FileFlow, ...]) -> dict[str, int]:

@@ -40,8 +40,8 @@ class Attempt:
         step_id: The step.
         number: Its attempt.
         start_us: When it began.
-        end_us: When it ended; for one that died with its process, the last that the journal knows.
-        outcome: `complete`, `quarantined`, `failed`, `retrying`, `interrupted` or `died`.
+        end_us: When it ended; for one that died with its process or runs, the last that the journal knows.
+        outcome: `complete`, `quarantined`, `failed`, `retrying`, `interrupted`, `running` or `died`.
         files: What it did with each file.
         lane: Counted from 1.
     """
@@ -63,7 +63,7 @@ class Invocation:
         planned: Its first event.
         start_us: When it began.
         end_us: When it ended, or the last that the journal knows of it.
-        status: Its verdict; None where the process died.
+        status: Its verdict; `running` where there is none yet, `died` where the process died.
         attempts: In the order of their start.
         unstarted: Blocked and skipped steps, with the time and the status.
     """
@@ -71,13 +71,18 @@ class Invocation:
     planned: RunPlanned
     start_us: int
     end_us: int
-    status: str | None = None
+    status: str = "died"
     attempts: list[Attempt] = field(default_factory=list)
     unstarted: list[tuple[int, str, str]] = field(default_factory=list)
 
 
-def derive_timeline(events: Iterable[AnyEvent]) -> list[Invocation]:
-    """Return the invocations of a run, oldest first."""
+def derive_timeline(events: Iterable[AnyEvent], *, is_live: bool = False) -> list[Invocation]:
+    """Return the invocations of a run, oldest first.
+
+    Args:
+        events: The journal of the run.
+        is_live: Whether a process is on the run: then what has no end yet, in its invocation, is running.
+    """
     found: list[Invocation] = []
     running: dict[str, Attempt] = {}
     origin: datetime | None = None
@@ -99,6 +104,10 @@ def derive_timeline(events: Iterable[AnyEvent]) -> list[Invocation]:
             if attempt.outcome == "died":
                 attempt.end_us = max(attempt.start_us, invocation.end_us)
         _assign_lanes(invocation)
+    if is_live and found and found[-1].status == "died":
+        found[-1].status = "running"
+        for attempt in found[-1].attempts:
+            attempt.outcome = "running" if attempt.outcome == "died" else attempt.outcome
     return found
 
 

@@ -17,7 +17,7 @@ from astro_async._frames.desk_files import Separator, file_format, read_rows, wr
 from astro_async._frames.parquet import refused_by_disk, remove_files
 from astro_async._store.atomic import PRIVATE_MODE, Disk
 from astro_async._store.run_store import RunStore
-from astro_async.exceptions import DeskError, RunRefusedError
+from astro_async.exceptions import DeskError, RunRefusedError, UnknownNameError
 
 __all__ = [
     "choose_rows",
@@ -66,14 +66,12 @@ def export_rows(
     """
     kind = file_format(path)
     if not over_existing and os.path.lexists(path):
-        raise DeskError(
-            f"{path} exists: name another file, or say --force (over_existing=True) to replace it"
-        )
+        raise DeskError(f"{path} exists: name another file, or say --force to replace it")
     rows = parked.rows
     if reason is not None:
         rows = rows.filter(pl.col(REASON_COLUMN).str.contains(reason, literal=True))
         if rows.is_empty():
-            raise DeskError(
+            raise UnknownNameError(
                 f"no row that step {parked.step.step_id!r} set aside of {parked.flow.name!r} has the reason "
                 f"{reason!r}: `astro quarantine stats` lists the reasons"
             )

@@ -23,6 +23,7 @@ from astro_async._core.names import INGEST_STEP
 from astro_async._core.records import RunRecord
 from astro_async._core.selection import has_something_to_do
 from astro_async._executor.clock import format_time
+from astro_async._executor.ingest_progress import FileProgress, IngestProgress
 from astro_async._executor.invocation import Services, check_params
 from astro_async._executor.source_files import ConvertedFile, convert_file, match_files
 from astro_async._frames.bad_rows import ParkedPart
@@ -49,6 +50,7 @@ async def ingest_source(
     params: Mapping[str, Any],
     services: Services,
     logger: logging.Logger,
+    progress: IngestProgress,
 ) -> RunRecord:
     """Ingest a source directory into a new run: all of it, or nothing.
 
@@ -64,7 +66,7 @@ async def ingest_source(
     pipeline.graph()
     specs = pipeline.file_specs()
     now = services.clock()
-    is_serial = ExecutionMode(pipeline.execution_mode) is ExecutionMode.SERIAL
+    is_serial = pipeline.execution_mode == ExecutionMode.SERIAL
     matched = await in_thread(match_files, list(specs.values()), source)
     gate = None
     if is_serial:
@@ -72,7 +74,7 @@ async def ingest_source(
     try:
         if is_serial:
             _refuse_while_incomplete(pipeline_dir)
-        return await _ingest(pipeline, matched, source, pipeline_dir, params, services, logger)
+        return await _ingest(pipeline, matched, source, pipeline_dir, params, services, logger, progress)
     finally:
         if gate is not None:
             gate.release()
@@ -96,13 +98,18 @@ async def _ingest(
     params: Mapping[str, Any],
     services: Services,
     logger: logging.Logger,
+    progress: IngestProgress,
 ) -> RunRecord:
     specs = pipeline.file_specs()
     created = services.clock()
     store = await in_thread(IngestStore, pipeline_dir, disk=services.disk, now=format_time(created))
     written: dict[str, ConvertedFile] = {}
     try:
-        await _convert_all(specs, matched, store, written)
+        progress.files = {
+            name: FileProgress(name, os.path.getsize(path), store.staged_path(name))
+            for name, path in matched.items()
+        }
+        await _convert_all(specs, matched, store, written, progress.files)
         run_date = created.date().isoformat()
         events = await in_thread(
             _first_events, pipeline, matched, written, source, params, store, run_date, services
@@ -131,20 +138,24 @@ async def _convert_all(
     matched: Mapping[str, str],
     store: IngestStore,
     written: dict[str, ConvertedFile],
+    progress: Mapping[str, FileProgress],
 ) -> None:
     """Convert all files; the errors of all of them are told, in the order of the pipeline."""
     limiter = anyio.CapacityLimiter(_CONCURRENT_FILES)
     failures: dict[str, AstroError] = {}
 
+    def convert_in_thread(name: str, path: str) -> ConvertedFile:
+        file = progress[name]
+        file.has_begun = True
+        converted = convert_file(
+            specs[name], path, file.target, file.facts, functools.partial(store.claim_part, name)
+        )
+        file.is_done = True
+        return converted
+
     async def convert(name: str, path: str) -> None:
         try:
-            call = functools.partial(
-                convert_file,
-                specs[name],
-                path,
-                store.staged_path(name),
-                claim_part=functools.partial(store.claim_part, name),
-            )
+            call = functools.partial(convert_in_thread, name, path)
             written[name] = await anyio.to_thread.run_sync(call, limiter=limiter)
         except AstroError as error:
             failures[name] = error

@@ -157,8 +157,8 @@ class Invoker:
 
     def _jobs(self) -> int:
         jobs = self.pipeline.default_jobs() if self.options.jobs is None else self.options.jobs
-        if jobs < 1:
-            raise PipelineError(f"jobs is {jobs}: it must be 1 or more")
+        if not isinstance(jobs, int) or jobs < 1:
+            raise PipelineError(f"jobs is {jobs!r}: it must be a whole number, 1 or more")
         return jobs
 
     async def _tell_and_run(

@@ -193,7 +193,7 @@ def _refuse_nul_bytes(source: str, facts: SourceFacts) -> None:
             if position >= 0:
                 line = _count_newlines(source, file.tell() - size + position) + 1
                 raise _nul_error(source, line)
-            facts.digest.update(view[:size])
+            facts.take(view[:size])
     facts.is_hashed = True
 
 

@@ -52,19 +52,27 @@ class SourceFacts:
     Attributes:
         digest: SHA-256 of its bytes as delivered; whole once the source was read to its end.
         is_hashed: Whether that is so.
+        read_bytes: How many of its bytes have passed the digest; others may read it meanwhile.
         ignored: Columns that the schema does not name, in the order of the file.
         inserted: Columns of the schema that the file lacks, and that are null.
     """
 
     digest: Any = field(default_factory=hashlib.sha256)
     is_hashed: bool = False
+    read_bytes: int = 0
     ignored: tuple[str, ...] = ()
     inserted: tuple[str, ...] = ()
+
+    def take(self, piece: memoryview) -> None:
+        """Hash the next bytes of the source."""
+        self.digest.update(piece)
+        self.read_bytes += len(piece)
 
     def restart(self) -> None:
         """Forget what was hashed, before the source is read anew."""
         self.digest = hashlib.sha256()
         self.is_hashed = False
+        self.read_bytes = 0
 
 
 def detect_content(source: str) -> Content:
@@ -126,7 +134,7 @@ def open_content(source: str, content: Content, facts: SourceFacts | None = None
         IngestError: The compressed data is damaged or cut off, or holds something that is no text.
     """
     with open(source, "rb", buffering=0) as raw:
-        file: Any = raw if facts is None else io.BufferedReader(_HashedFile(raw, facts.digest), _CHUNK_BYTES)
+        file: Any = raw if facts is None else io.BufferedReader(_HashedFile(raw, facts), _CHUNK_BYTES)
         opened: Any = file
         if content is Content.GZIP:
             opened = gzip.GzipFile(fileobj=file)
@@ -186,14 +194,14 @@ def hash_source(source: str, facts: SourceFacts) -> None:
 class _HashedFile(io.RawIOBase):
     """A file whose bytes pass a digest as they are read."""
 
-    def __init__(self, raw: io.FileIO, digest: Any) -> None:
+    def __init__(self, raw: io.FileIO, facts: SourceFacts) -> None:
         self._raw = raw
-        self._digest = digest
+        self._facts = facts
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         size = self._raw.readinto(buffer)
-        self._digest.update(memoryview(buffer)[:size])
+        self._facts.take(memoryview(buffer)[:size])
         return size

@@ -7,7 +7,14 @@ import os
 from collections.abc import Mapping
 
 from astro_async._core.events import FileIngested, RunCreated, parse_event
-from astro_async._core.manifest import ManifestHead, parse_head, snapshot_record, summarise
+from astro_async._core.manifest import (
+    ManifestHead,
+    parse_attention,
+    parse_head,
+    restore_record,
+    snapshot_record,
+    summarise,
+)
 from astro_async._core.names import RunId
 from astro_async._core.records import RunRecord
 from astro_async._core.selection import RunSummary, newest_first
@@ -18,7 +25,7 @@ from astro_async._store.journal import read_run
 from astro_async._store.lock import is_locked
 from astro_async.exceptions import AstroError, RunNotFoundError, StorageError
 
-__all__ = ["existing_run_directory", "find_delivery", "load_run", "load_summaries"]
+__all__ = ["existing_run_directory", "find_delivery", "load_attention", "load_run", "load_summaries"]
 
 
 def load_summaries(pipeline_dir: str) -> tuple[list[RunSummary], list[str]]:
@@ -98,6 +105,40 @@ def existing_run_directory(pipeline_dir: str, run_id: RunId) -> str:
         raise RunNotFoundError(f"there is no run {run_id!r} in {pipeline_dir}: `{hint}` shows the runs")
     refuse_symlinks(layout.working_directory(pipeline_dir), run_id)
     return directory
+
+
+def load_attention(
+    pipeline_dir: str, run_id: RunId, *, above: int
+) -> tuple[RunRecord, dict[str, int]] | None:
+    """Return of the state of a run what needs attention, and its steps by status.
+
+    Of its steps the record has those that did not simply go well or wait, and those that made the active
+    version of a file. Of a run of very many steps that costs a tenth of `load_run`.
+
+    Args:
+        pipeline_dir: The runs.
+        run_id: The run.
+        above: How many steps it must have more than.
+
+    Returns:
+        None where it has no more, or where the manifest is not all there is to know, or cannot be read so.
+        `load_run` tells then.
+
+    Raises:
+        RunNotFoundError: There is no such run.
+    """
+    directory = existing_run_directory(pipeline_dir, run_id)
+    locked = is_locked(layout.lock_path(directory))
+    with contextlib.suppress(AstroError, OSError):
+        with open(layout.manifest_path(directory), "rb") as file:
+            manifest = parse_attention(file, above=above)
+        if manifest is None or os.path.getsize(layout.events_path(directory)) != manifest.journal_bytes:
+            return None
+        record = restore_record(manifest)
+        if record.status is RunStatus.RUNNING and not locked:
+            record.status = RunStatus.INTERRUPTED
+        return record, manifest.step_counts
+    return None
 
 
 def load_run(pipeline_dir: str, run_id: RunId) -> RunRecord:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import deque
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
@@ -17,12 +18,15 @@ from astro_async._core.text import escape_controls
 from astro_async._store.atomic import Disk, storage_errors
 from astro_async.exceptions import StorageError
 
-__all__ = ["RunLog", "load_log_tail"]
+__all__ = ["LogTail", "RunLog", "load_log_tail"]
 
 _TAIL_BYTES: Final = 4_000_000
 _TAIL_LINES: Final = 200
 _TAIL_WIDTH: Final = 1000
 _STATISTIC: Final = " INFO STAT run="
+# What one look at a log that grows reads at most.
+_LOOK_BYTES: Final = 250_000
+_TRACEBACK: Final = ": Traceback (most recent call last)"
 
 
 class _LineFormatter(logging.Formatter):
@@ -115,3 +119,47 @@ def load_log_tail(path: str) -> list[str]:
     # The first is no whole line where the log is longer, the last is what follows the last line.
     whole = lines[1 if size > _TAIL_BYTES else 0 : -1 if not lines[-1] else None]
     return [line[:_TAIL_WIDTH] for line in whole if _STATISTIC not in line][-_TAIL_LINES:]
+
+
+class LogTail:
+    """The last lines of a log that grows, from where it stands when this is made.
+
+    Without statistics, separators and tracebacks. Lines are cut, and have no control characters.
+
+    Attributes:
+        lines: The lines, oldest first.
+    """
+
+    def __init__(self, path: str, most: int) -> None:
+        self.lines: deque[str] = deque(maxlen=most)
+        self._path = path
+        self._offset = self._size()
+
+    def look(self) -> None:
+        """Read what has been added since; of very much only the end. What cannot be read is left out."""
+        size = self._size()
+        if size <= self._offset:
+            return
+        begin = max(self._offset, size - _LOOK_BYTES)
+        try:
+            with open(self._path, "rb") as file:
+                file.seek(begin)
+                text = file.read(size - begin)
+        except OSError:
+            return
+        # What follows the last line break is a line that is being written.
+        whole = text[: text.rfind(b"\n") + 1]
+        if begin > self._offset:
+            whole = whole[whole.find(b"\n") + 1 :]
+        self._offset = size - (len(text) - text.rfind(b"\n") - 1)
+        self.lines.extend(
+            escape_controls(line[:_TAIL_WIDTH])
+            for line in whole.decode("utf-8", "backslashreplace").split("\n")
+            if line and line[0] != "-" and _STATISTIC not in line and _TRACEBACK not in line
+        )
+
+    def _size(self) -> int:
+        try:
+            return os.stat(self._path).st_size
+        except OSError:
+            return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from astro_async._core.names import RunId
 from astro_async._core.selection import RunSummary
 from astro_async.reading import find_run
 
@@ -21,7 +22,7 @@ class Choice:
         waiting: The others that have something to do, newest first.
     """
 
-    run_id: str
+    run_id: RunId
     why: str
     waiting: Sequence[RunSummary]
 

@@ -47,7 +47,7 @@ def _invocation_events(
 ) -> Iterator[dict[str, Any]]:
     pid = index + 1
     planned = invocation.planned
-    name = f"run {record.run_id}, invocation {pid} ({invocation.status or 'died'}), jobs {planned.jobs}"
+    name = f"run {record.run_id}, invocation {pid} ({invocation.status}), jobs {planned.jobs}"
     yield _metadata("process_name", pid, _SCHEDULER_LANE, name=name)
     yield _metadata("process_sort_index", pid, _SCHEDULER_LANE, sort_index=pid)
     yield _metadata("thread_name", pid, _SCHEDULER_LANE, name="scheduler")

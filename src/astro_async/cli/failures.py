@@ -20,6 +20,7 @@ __all__ = ["DEBUG_KEY", "describe_failure", "explaining_failures", "is_debugging
 DEBUG_KEY: Final = "astro_async.debug"
 """Where the context of a command notes `--debug`, given before or after the command."""
 
+_PYDANTIC: Final = "Value error, "
 _UsageError: Final[type[Exception]] = typer.BadParameter.__bases__[0]
 
 
@@ -33,7 +34,11 @@ def explaining_failures(ctx: Any) -> Iterator[None]:
     """End the command with a message and an exit code, whatever is raised inside the block."""
     try:
         yield
-    except (typer.Exit, typer.Abort, _UsageError):
+    except (typer.Exit, typer.Abort):
+        raise
+    except _UsageError as error:
+        # Typer passes on what pydantic puts before a message of its own.
+        error.message = error.message.replace(_PYDANTIC, "")  # type: ignore[attr-defined]
         raise
     except BrokenPipeError:
         # Whoever read our output has seen enough: `astro list | head -1`.

@@ -13,9 +13,9 @@ from astro_async._core.decisions import ingest_step
 from astro_async._core.names import INGEST_STEP
 from astro_async._core.records import IngestedFile, RunRecord
 from astro_async._store.layout import run_directory
-from astro_async.api import SourceCheck, check_source
+from astro_async.api import IngestProgress, SourceCheck, check_source
 from astro_async.api import ingest as ingest_files
-from astro_async.cli.display import logging_to
+from astro_async.cli.display import Display, EventsFile, View, logging_to
 from astro_async.cli.documents import run_document
 from astro_async.cli.options import (
     DebugOption,
@@ -30,11 +30,12 @@ from astro_async.cli.options import (
 from astro_async.cli.output import claim_stdout, open_screen, print_document
 from astro_async.cli.render_check import check_document, render_check
 from astro_async.cli.signals import SignalWatch
+from astro_async.cli.views import IngestView, QuietView
 from astro_async.cli.wording import describe_count, describe_size, safe
 from astro_async.loading import load_pipeline
 from astro_async.pipeline import Pipeline
 
-__all__ = ["command", "describe_ingested", "ingest_watched"]
+__all__ = ["command", "describe_ingested", "perform_ingest"]
 
 command = make_command()
 
@@ -80,15 +81,12 @@ def ingest(
         if check:
             _tell_check(anyio.run(_check_watched, watch, pipeline, source), out, json=json)
             return
-        with logging_to(_warn, traces=debug):
-            record = anyio.run(ingest_watched, watch, pipeline, source, pipeline_dir, params)
+        record = perform_ingest(
+            watch, pipeline, source, pipeline_dir, params, shows_progress=True, debug=debug
+        )
         _tell(record, pipeline_dir, out, json=json)
     if ingest_step(record) is not None and not allow_quarantined:
         raise typer.Exit(3)
-
-
-def _warn(text: str) -> None:
-    print(safe(text), file=sys.stderr)
 
 
 async def _check_watched(watch: SignalWatch, pipeline: Pipeline, source: str) -> SourceCheck:
@@ -96,6 +94,7 @@ async def _check_watched(watch: SignalWatch, pipeline: Pipeline, source: str) ->
     with anyio.CancelScope() as scope, watch.cancelling(scope):
         check = await check_source(pipeline, source)
     if check is None:
+        print("interrupted: the files were not checked to the end", file=sys.stderr)
         raise typer.Exit(watch.exit_code)
     return check
 
@@ -112,20 +111,49 @@ def _tell_check(check: SourceCheck, out: IO[str], *, json: bool) -> None:
         raise typer.Exit(1)
 
 
-async def ingest_watched(
-    watch: SignalWatch, pipeline: Pipeline, source: str, pipeline_dir: str, params: dict[str, Any]
+def perform_ingest(
+    watch: SignalWatch,
+    pipeline: Pipeline,
+    source: str,
+    pipeline_dir: str,
+    params: dict[str, Any],
+    *,
+    shows_progress: bool,
+    debug: bool,
 ) -> RunRecord:
-    """Ingest; the first signal cancels it, and nothing is left behind.
+    """Ingest; on a terminal, say how far it is. The first signal cancels it, and nothing is left behind.
 
     Raises:
         typer.Exit: A signal came: 130 or 143.
+        AstroError: As `api.ingest`.
     """
-    record = None
-    with anyio.CancelScope() as scope, watch.cancelling(scope):
-        record = await ingest_files(pipeline, source, pipeline_dir=pipeline_dir, params=params)
+    progress = IngestProgress()
+    screen = open_screen(sys.stderr)
+    view: View = QuietView()
+    if shows_progress and screen.can_draw:
+        view = IngestView(screen, progress, lambda: watch.first is not None)
+    with Display(view, EventsFile(None)) as display, logging_to(display.note, traces=debug):
+        record = anyio.run(_ingest_watched, watch, pipeline, source, pipeline_dir, params, progress)
     if record is None:
+        told = "interrupted: nothing was ingested and no run was made; the same command starts again"
+        print(told, file=sys.stderr)
         raise typer.Exit(watch.exit_code)
     return record
+
+
+async def _ingest_watched(
+    watch: SignalWatch,
+    pipeline: Pipeline,
+    source: str,
+    pipeline_dir: str,
+    params: dict[str, Any],
+    progress: IngestProgress,
+) -> RunRecord | None:
+    with anyio.CancelScope() as scope, watch.cancelling(scope):
+        return await ingest_files(
+            pipeline, source, pipeline_dir=pipeline_dir, params=params, progress=progress
+        )
+    return None
 
 
 def _tell(record: RunRecord, pipeline_dir: str, out: IO[str], *, json: bool) -> None:

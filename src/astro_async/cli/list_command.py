@@ -15,7 +15,7 @@ from astro_async.cli.options import (
     show_examples,
 )
 from astro_async.cli.output import open_screen, print_document
-from astro_async.cli.render_runs import render_list
+from astro_async.cli.render_runs import list_lines, render_list
 from astro_async.cli.wording import safe
 from astro_async.reading import list_runs
 
@@ -45,7 +45,11 @@ def list_all(
         print_document(list_document(summaries, chosen, notices))
     elif summaries:
         screen = open_screen()
-        screen.print(render_list(summaries, chosen, width=screen.width))
+        if screen.is_terminal:
+            screen.print(render_list(summaries, chosen, width=screen.width))
+        else:
+            for line in list_lines(summaries, chosen, width=screen.width):
+                print("".join(text for text, _ in line).rstrip())
     elif not notices:
         hint = command_line("ingest SOURCE_DIR", pipeline_dir)
         print(f"no runs yet in {safe(pipeline_dir)}: `{hint}` makes one")

@@ -27,6 +27,11 @@ class Screen(Console):
         self.quiet = True
         silence_stdout()
 
+    @property
+    def can_draw(self) -> bool:
+        """Whether a picture can be drawn anew in place; colours may be forced into a pipe, that may not."""
+        return self.file.isatty() and not self.is_dumb_terminal
+
     def flush(self) -> None:
         """Send on what was written so far."""
         try:

@@ -28,7 +28,6 @@ from astro_async._core.status import SETTLED, StepStatus
 __all__ = ["RunProgress", "StepView"]
 
 _MOST_RECENT: Final = 100
-_MOST_URGENT: Final = 1000
 
 
 @dataclass(slots=True)
@@ -62,7 +61,10 @@ class RunProgress:
         total: How many there are.
         counts: Steps of this invocation by status.
         running: Steps that run, in the order of their start.
-        urgent: Steps that failed or quarantined rows, in the order in which they did; the first thousand.
+        failed: Steps that failed, in the order in which they did.
+        quarantined: Steps that quarantined rows, likewise.
+        rows_in: Rows of all files that settled steps were given.
+        rows_quarantined: Rows that steps have set aside.
         recent: Steps that settled lately, oldest first.
         blocked: Ids of blocked steps, in order.
         started_at: ISO time of the plan.
@@ -76,7 +78,10 @@ class RunProgress:
         self.total = 0
         self.counts: Counter[StepStatus] = Counter()
         self.running: dict[str, StepView] = {}
-        self.urgent: list[StepView] = []
+        self.failed: list[StepView] = []
+        self.quarantined: list[StepView] = []
+        self.rows_in = 0
+        self.rows_quarantined = 0
         self.recent: deque[StepView] = deque(maxlen=_MOST_RECENT)
         self.blocked: list[str] = []
         self.started_at: str | None = None
@@ -122,6 +127,9 @@ class RunProgress:
                 view.detail = f"{event.detail} after: {event.error}"
             case StepFinished():
                 view.finished = event
+                for flow in event.files:
+                    self.rows_in += flow.rows_in
+                    self.rows_quarantined += flow.rows_quarantined
                 self._settle(view, event.status, event.detail)
             case StepBlocked():
                 self.blocked.append(view.step_id)
@@ -138,9 +146,10 @@ class RunProgress:
         view.detail = detail
         self.running.pop(view.step_id, None)
         self.recent.append(view)
-        is_urgent = status in (StepStatus.FAILED, StepStatus.QUARANTINED)
-        if is_urgent and len(self.urgent) < _MOST_URGENT:
-            self.urgent.append(view)
+        if status is StepStatus.FAILED:
+            self.failed.append(view)
+        elif status is StepStatus.QUARANTINED:
+            self.quarantined.append(view)
 
     def _move(self, view: StepView, status: StepStatus) -> None:
         self.counts[view.status] -= 1

@@ -27,6 +27,7 @@ from astro_async.cli.options import (
 )
 from astro_async.cli.wording import describe_count, safe
 from astro_async.desk import open_desk, store_discard
+from astro_async.exceptions import DeskError
 
 __all__ = ["command"]
 
@@ -68,7 +69,10 @@ def discard(
         raise typer.BadParameter(
             "say why the rows are left out, as in --because 'test orders'", param_hint="--because"
         )
-    chosen = None if rows is None else parse_ranges(rows)
+    try:
+        chosen = None if rows is None else parse_ranges(rows)
+    except DeskError as error:
+        raise typer.BadParameter(str(error), param_hint="--rows") from None
     parked = open_desk(pipeline_dir, run, step, file)
     name = parked.flow.name
     found = choose_rows(parked, chosen)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
+from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -19,7 +20,9 @@ from astro_async._core.records import RunRecord, StepRecord
 from astro_async._core.selection import RunSummary
 from astro_async._core.status import StepStatus
 from astro_async._core.verification import unexplained_rows
+from astro_async.cli.picture import Picture, cut, pad
 from astro_async.cli.wording import (
+    STATUS_STYLES,
     describe_count,
     describe_counts,
     describe_duration,
@@ -30,13 +33,17 @@ from astro_async.cli.wording import (
     status_text,
 )
 
-__all__ = ["describe_waiting", "make_table", "render_list", "render_run"]
+__all__ = ["MOST_STEPS", "describe_waiting", "list_lines", "make_table", "render_list", "render_run"]
 
 _QUIET: Final = frozenset({StepStatus.COMPLETE, StepStatus.SKIPPED, StepStatus.PENDING})
 # What has nothing to tell beyond its status. A skipped step tells which files were not delivered.
 _SILENT: Final = _QUIET - {StepStatus.SKIPPED}
 _NARROW: Final = 80
-_MOST_STEPS: Final = 60
+MOST_STEPS: Final = 60
+_MOST_RUNS: Final = 200
+_STATUS: Final = 2
+_PIPELINE: Final = 3
+_PIPELINE_WIDTH: Final = 20
 _MOST_RULES: Final = 40
 
 
@@ -57,52 +64,105 @@ def render_list(
 ) -> RenderableType:
     """Return a table of runs; the one that a bare `astro run` takes is marked.
 
-    On less than 80 columns the pipeline and the year are left out: a folder has one pipeline.
+    On less than 80 columns the pipeline and the year are left out: a folder has one pipeline. Of very many
+    runs each has one line, cut off where the terminal ends: a table of them takes seconds.
     """
+    if len(summaries) > _MOST_RUNS:
+        return Picture(list_lines(summaries, chosen, width=width))
     is_narrow = width < _NARROW
-    columns = ["", "run", "status", "ingested (UTC)", "steps"]
-    table = make_table(*(columns if is_narrow else [*columns[:3], "pipeline", *columns[3:]]))
+    table = make_table(*_list_columns(is_narrow=is_narrow))
     for column in table.columns[:-1]:
         column.no_wrap = True
     if not is_narrow:
-        table.columns[3].overflow = "ellipsis"
-        table.columns[3].max_width = 20
+        table.columns[_PIPELINE].overflow = "ellipsis"
+        table.columns[_PIPELINE].max_width = _PIPELINE_WIDTH
     for summary in summaries:
-        time = describe_time(summary.ingested_at or summary.created_at)[:16]
-        table.add_row(
-            ">" if summary.run_id == chosen else "",
-            summary.run_id,
-            status_text(summary.status.value),
-            *([time[5:]] if is_narrow else [safe(summary.pipeline_name), time]),
-            describe_counts(summary.counts, summary.rows_quarantined) or "none yet",
+        cells: list[RenderableType] = [*_list_cells(summary, chosen, is_narrow=is_narrow)]
+        cells[_STATUS] = status_text(summary.status.value)
+        table.add_row(*cells)
+    return Group(table, Text(_describe_chosen(chosen)))
+
+
+def list_lines(
+    summaries: Sequence[RunSummary], chosen: RunId | None, *, width: int = _NARROW
+) -> list[list[tuple[str, str]]]:
+    """Return the same as lines: texts with their styles, none of them folded or cut off."""
+    is_narrow = width < _NARROW
+    heads = _list_columns(is_narrow=is_narrow)
+    rows = [_list_cells(summary, chosen, is_narrow=is_narrow) for summary in summaries]
+    if not is_narrow:
+        for row in rows:
+            row[_PIPELINE] = cut(row[_PIPELINE], _PIPELINE_WIDTH)
+    # A mark of one column stands under no name.
+    widths = [max(map(cell_len, column)) for column in zip(heads, *rows, strict=True)]
+    lines = [[(_join(heads, widths), "bold")]]
+    for row in rows:
+        before, after = (
+            "  ".join(map(pad, row[:_STATUS], widths)),
+            _join(row[_STATUS + 1 :], widths[_STATUS + 1 :]),
         )
+        status = STATUS_STYLES.get(row[_STATUS], "")
+        lines.append([(f"{before}  ", ""), (f"{pad(row[_STATUS], widths[_STATUS])}  ", status), (after, "")])
+    return [*lines, [(_describe_chosen(chosen), "")]]
+
+
+def _join(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(pad(cell, width) for cell, width in zip(cells, widths, strict=False)).rstrip()
+
+
+def _list_columns(*, is_narrow: bool) -> list[str]:
+    columns = ["", "run", "status", "pipeline", "ingested (UTC)", "steps"]
+    return [*columns[:_PIPELINE], *columns[_PIPELINE + 1 :]] if is_narrow else columns
+
+
+def _list_cells(summary: RunSummary, chosen: RunId | None, *, is_narrow: bool) -> list[str]:
+    time = describe_time(summary.ingested_at or summary.created_at)[:16]
+    return [
+        ">" if summary.run_id == chosen else "",
+        summary.run_id,
+        summary.status.value,
+        *([time[5:]] if is_narrow else [safe(summary.pipeline_name), time]),
+        describe_counts(summary.counts, summary.rows_quarantined) or "none yet",
+    ]
+
+
+def _describe_chosen(chosen: RunId | None) -> str:
     if chosen is None:
-        return Group(table, Text("No run has anything to do."))
-    return Group(table, Text(f"> is the run that a bare `astro run` takes: {chosen}"))
+        return "No run has anything to do."
+    return f"> is the run that a bare `astro run` takes: {chosen}"
 
 
 def render_run(
-    record: RunRecord, directory: str, *, all_steps: bool = False, hints: Sequence[str] = ()
+    record: RunRecord,
+    directory: str,
+    *,
+    counts: Mapping[str, int] | None = None,
+    all_steps: bool = False,
+    hints: Sequence[str] = (),
 ) -> RenderableType:
     """Return all there is to know of a run at a glance.
 
     Args:
         record: The run.
         directory: Its directory.
+        counts: Its steps by status, where the record has only those that need attention.
         all_steps: Show every step, however many; else only what needs attention of very many.
         hints: What to do next, one command a line.
     """
-    parts: list[RenderableType] = [_render_head(record, directory), Text(), _render_files(record)]
-    shown = _choose_steps(record, all_steps=all_steps)
+    if counts is None:
+        counts = Counter(step.status.value for step in record.steps.values())
+    total = sum(counts.values())
+    parts: list[RenderableType] = [_render_head(record, directory, counts), Text(), _render_files(record)]
+    shown = _choose_steps(record, all_steps=all_steps or total <= MOST_STEPS)
     ingest = ingest_step(record)
-    if record.steps or ingest:
+    if total or ingest:
         told = shown if ingest is None else [ingest, *shown]
         parts += [Text(), _render_steps(told, has_files=len(record.files) > 1)]
         parts += _render_flows(shown, has_files=len(record.files) > 1)
         parts += _render_rules(shown)
-        hidden = Counter(step.status.value for step in record.steps.values())
+        hidden = Counter(counts)
         hidden.subtract(step.status.value for step in shown)
-        if len(shown) < len(record.steps):
+        if len(shown) < total:
             parts.append(Text(f"not shown: {describe_counts(hidden)} (--all shows them)", style="dim"))
     details = [step for step in shown if step.detail and step.status not in _SILENT]
     if details:
@@ -130,11 +190,10 @@ def _decided_lines(record: RunRecord) -> Iterator[str]:
         yield f"decided for {safe(step_id)}: {decided}; the next run applies it"
 
 
-def _render_head(record: RunRecord, directory: str) -> RenderableType:
+def _render_head(record: RunRecord, directory: str, counts: Mapping[str, int]) -> RenderableType:
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
-    counts = Counter(step.status.value for step in record.steps.values())
     grid.add_row("run", Text.assemble(record.run_id, "  ", status_text(record.status.value)))
     grid.add_row("pipeline", safe(record.pipeline_name))
     grid.add_row("source", safe(record.source_directory))
@@ -172,12 +231,12 @@ def _render_files(record: RunRecord) -> RenderableType:
 
 def _choose_steps(record: RunRecord, *, all_steps: bool) -> list[StepRecord]:
     steps = list(record.steps.values())
-    if all_steps or len(steps) <= _MOST_STEPS:
+    if all_steps:
         return steps
     # Blocked ones come last: they follow from the others.
     urgent = [step for step in steps if step.status not in _QUIET]
     urgent.sort(key=lambda step: step.status is StepStatus.BLOCKED)
-    chosen = {step.step_id for step in urgent[:_MOST_STEPS]}
+    chosen = {step.step_id for step in urgent[:MOST_STEPS]}
     return [step for step in steps if step.step_id in chosen]
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from astro_async._core.flow import derive_flow
+from astro_async._core.status import RunStatus
 from astro_async._core.timeline import derive_critical_path, derive_timeline
 from astro_async._executor.clock import format_time, utc_now
 from astro_async._store.atomic import Disk
@@ -67,7 +68,7 @@ def report(
         raise RunRefusedError(f"{path} exists already: name another file, or give --force to write over it")
     directory = run_directory(pipeline_dir, record.run_id)
     # A run that was never started may have no journal worth a timeline, but it has files.
-    invocations = derive_timeline(scan_events(directory))
+    invocations = derive_timeline(scan_events(directory), is_live=record.status is RunStatus.RUNNING)
     with claim_stdout() as out:
         problem = None
         flow = None

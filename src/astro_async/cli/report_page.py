@@ -127,14 +127,10 @@ def _draw_invocations(report: Report) -> list[dict[str, Any]]:
     for index in reversed(range(len(report.invocations))[-_MOST_INVOCATIONS:]):
         invocation, path = report.invocations[index], report.critical.get(index, ())
         slowest = sorted(path, key=lambda attempt: attempt.start_us - attempt.end_us)[:_MOST_ON_PATH]
-        running = report.record.status is RunStatus.RUNNING and index == len(report.invocations) - 1
-        if running:
-            for attempt in invocation.attempts:
-                attempt.outcome = "running" if attempt.outcome == "died" else attempt.outcome
         drawn.append(
             {
                 "number": index + 1,
-                "status": invocation.status or ("running" if running else "died"),
+                "status": invocation.status,
                 "began": invocation.planned.time,
                 "taken": describe_duration((invocation.end_us - invocation.start_us) / 1e6),
                 "jobs": invocation.planned.jobs,

@@ -15,21 +15,23 @@ import typer
 from astro_async._core.records import RunRecord
 from astro_async._core.status import RunStatus, StepStatus
 from astro_async._executor.forecast import forecast_checks
-from astro_async._store.layout import run_directory
+from astro_async._store.layout import log_path, run_directory
+from astro_async._store.log import LogTail
 from astro_async.api import RunResult, StopSwitch, call_untold, plan, stream
 from astro_async.cli.choice import Choice, choose_run
 from astro_async.cli.display import Display, EventsFile, View, logging_to
 from astro_async.cli.documents import no_run_document, plan_document, run_document
-from astro_async.cli.ingest_command import describe_ingested, ingest_watched
+from astro_async.cli.ingest_command import describe_ingested, perform_ingest
 from astro_async.cli.options import command_line
 from astro_async.cli.output import Screen, claim_stdout, open_screen, print_document
 from astro_async.cli.progress import RunProgress
+from astro_async.cli.render_dashboard import MOST_LOG_LINES
 from astro_async.cli.render_plain import Line, plan_lines, verdict_lines
 from astro_async.cli.render_runs import describe_waiting
 from astro_async.cli.signals import SignalWatch
 from astro_async.cli.streams import flush_streams
 from astro_async.cli.telling import Teller, tell_others
-from astro_async.cli.views import DashboardView, JsonView, PlainView, QuietView, print_line, print_note
+from astro_async.cli.views import DashboardView, JsonView, PlainView, QuietView, print_lines, print_note
 from astro_async.cli.wording import safe
 from astro_async.exceptions import StorageError
 from astro_async.loading import load_pipeline
@@ -165,7 +167,7 @@ class _Session:
             record, pipeline_dir=self.request.pipeline_dir, seconds=seconds, interrupted=code > 128
         ):
             if self.says_much:
-                print_line(self.screen, line)
+                print_lines(self.screen, [line])
             elif code:
                 # A quiet run that ends well says nothing at all.
                 print_note(line.text)
@@ -185,7 +187,7 @@ class _Session:
         if self.request.mode not in ("auto", "dashboard"):
             return self.request.mode
         # Where nothing can be drawn anew, a dashboard would be a heap of frames.
-        return "dashboard" if self.screen.is_terminal and not self.screen.is_dumb_terminal else "plain"
+        return "dashboard" if self.screen.can_draw else "plain"
 
     def _open_events_file(self) -> EventsFile:
         path = self.request.events
@@ -203,8 +205,14 @@ class _Session:
 
     def _ingest(self, pipeline: Pipeline, source: str) -> Choice:
         request = self.request
-        record: RunRecord = anyio.run(
-            ingest_watched, self.watch, pipeline, source, request.pipeline_dir, request.params
+        record = perform_ingest(
+            self.watch,
+            pipeline,
+            source,
+            request.pipeline_dir,
+            request.params,
+            shows_progress=request.mode not in ("quiet", "json"),
+            debug=request.debug,
         )
         for line in describe_ingested(record):
             self._say(Line(line))
@@ -216,13 +224,15 @@ class _Session:
     def _run(
         self, pipeline: Pipeline, choice: Choice, events_file: EventsFile
     ) -> tuple[RunResult, float | None]:
+        request = self.request
         stop = StopSwitch()
         progress = RunProgress([step.step_id for step in pipeline.steps])
         title = f"run {choice.run_id}  {safe(pipeline.name)}"
-        view = self._make_view(progress, title, stop)
+        directory = run_directory(request.pipeline_dir, choice.run_id)
+        view = self._make_view(progress, title, LogTail(log_path(directory), MOST_LOG_LINES), stop)
         if isinstance(view, DashboardView):
             self.watch.before_leaving = _show_cursor
-        with Display(view, events_file) as display, logging_to(display.note, traces=self.request.debug):
+        with Display(view, events_file) as display, logging_to(display.note, traces=request.debug):
 
             def obey(signals: int) -> None:
                 if signals == 1:
@@ -256,9 +266,9 @@ class _Session:
                 display.put(event)
         return events.result
 
-    def _make_view(self, progress: RunProgress, title: str, stop: StopSwitch) -> View:
+    def _make_view(self, progress: RunProgress, title: str, log: LogTail, stop: StopSwitch) -> View:
         if self.mode == "dashboard":
-            return DashboardView(self.screen, progress, title, lambda: stop.level)
+            return DashboardView(self.screen, progress, title, log, lambda: stop.level)
         if self.mode == "json" and self.out is not None:
             return JsonView(self.out)
         return PlainView(self.screen, progress) if self.mode == "plain" else QuietView()
@@ -267,7 +277,7 @@ class _Session:
 
     def _say(self, line: Line) -> None:
         if self.says_much:
-            print_line(self.screen, line)
+            print_lines(self.screen, [line])
 
     def _tell_choice(self, choice: Choice) -> None:
         waiting = f"; waiting: {describe_waiting(choice.waiting)}" if choice.waiting else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Annotated, Final
 
@@ -22,8 +23,8 @@ from astro_async.cli.options import (
     show_examples,
 )
 from astro_async.cli.output import open_screen, print_document
-from astro_async.cli.render_runs import render_run
-from astro_async.reading import read_run
+from astro_async.cli.render_runs import MOST_STEPS, render_run
+from astro_async.reading import read_attention, read_run
 
 __all__ = ["command"]
 
@@ -72,13 +73,13 @@ def show(
         else:
             open_screen().print(stories.render_story(told))
         return
-    record = read_run(pipeline_dir, run)
-    directory = run_directory(pipeline_dir, record.run_id)
     if json:
-        print_document(run_document(record, directory))
+        record = read_run(pipeline_dir, run)
+        print_document(run_document(record, run_directory(pipeline_dir, record.run_id)))
         return
-    hints = suggest_next(record, pipeline_dir)
-    open_screen().print(render_run(record, directory, all_steps=every, hints=hints))
+    record, counts = read_attention(pipeline_dir, run, above=sys.maxsize if every else MOST_STEPS)
+    directory, hints = run_directory(pipeline_dir, record.run_id), suggest_next(record, pipeline_dir)
+    open_screen().print(render_run(record, directory, counts=counts, all_steps=every, hints=hints))
 
 
 def suggest_next(record: RunRecord, pipeline_dir: str) -> list[str]:

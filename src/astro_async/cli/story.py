@@ -31,7 +31,7 @@ from astro_async.cli.render_plain import describe_outcome
 from astro_async.cli.render_quarantine import describe_decision
 from astro_async.cli.render_runs import make_table
 from astro_async.cli.wording import describe_duration, describe_time, safe, status_text
-from astro_async.exceptions import PipelineError, RunRefusedError
+from astro_async.exceptions import PipelineError, UnknownNameError
 from astro_async.loading import load_pipeline
 from astro_async.reading import read_run
 
@@ -66,7 +66,7 @@ def load_story(pipeline_dir: str, run: str, step_id: str) -> Story:
     """Return the story of a step. Executes `pipeline.py`, to see what the step waits for.
 
     Raises:
-        RunRefusedError: Neither the run nor the pipeline has such a step.
+        UnknownNameError: Neither the run nor the pipeline has such a step.
         AstroError: As `read_run`.
     """
     record = read_run(pipeline_dir, run)
@@ -83,7 +83,7 @@ def load_story(pipeline_dir: str, run: str, step_id: str) -> Story:
     if step_id not in known and not events:
         near = difflib.get_close_matches(step_id, known, n=3)
         hint = f": did you mean {', '.join(map(repr, near))}?" if near else ""
-        raise RunRefusedError(f"{step_id!r} is no step of run {record.run_id}{hint}")
+        raise UnknownNameError(f"{step_id!r} is no step of run {record.run_id}{hint}")
     return Story(record, step_id, events, waits)
 
 

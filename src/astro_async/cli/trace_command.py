@@ -9,6 +9,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from astro_async._core.status import RunStatus
 from astro_async._core.timeline import derive_critical_path, derive_timeline
 from astro_async._store.atomic import Disk
 from astro_async._store.history import scan_events
@@ -54,7 +55,8 @@ def trace(
     trace has none. Lanes are not threads: the records do not tell which worker a step was on.
     """
     record = read_run(pipeline_dir, run)
-    invocations = derive_timeline(scan_events(run_directory(pipeline_dir, record.run_id)))
+    events = scan_events(run_directory(pipeline_dir, record.run_id))
+    invocations = derive_timeline(events, is_live=record.status is RunStatus.RUNNING)
     if not invocations:
         raise RunRefusedError(f"run {record.run_id} has not been run yet: there is nothing to trace")
     with claim_stdout() as out:

@@ -16,6 +16,7 @@ __all__ = [
     "describe_counts",
     "describe_duration",
     "describe_names",
+    "describe_rate",
     "describe_size",
     "describe_time",
     "describe_waiting_rows",
@@ -102,6 +103,13 @@ def describe_duration(seconds: float) -> str:
         return f"{minutes}m{rest:02d}s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h{minutes:02d}m"
+
+
+def describe_rate(rate: float, noun: str) -> str:
+    """Return `1,200 rows/s`, or `3.0 steps/min` where less than one is done in ten seconds."""
+    if rate < 0.1:
+        return f"{rate * 60:,.1f} {noun}/min"
+    return f"{rate:,.{rate < 10:d}f} {noun}/s"
 
 
 def describe_size(size_bytes: int) -> str:
