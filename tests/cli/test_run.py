@@ -66,6 +66,8 @@ def test_a_run_that_parks_rows(tmp_path: Path) -> None:
     assert lines[3].startswith(f"run {run_id} is failed (only for steps that quarantine blocks): ")
     assert lines[-1].startswith("next: mend pipeline.py or what it reads, then: astro run ")
     assert any(f"look: astro quarantine show {run_id} check" in line for line in lines)
+    correct = f"correct the rows: astro quarantine export {run_id} check -o rows.csv"
+    assert any(correct in line for line in lines)
     astro("run", "--allow-quarantined", "-C", tmp_path)
 
 

@@ -187,13 +187,15 @@ class _NoteHandler(logging.Handler):
 
 @contextlib.contextmanager
 def logging_to(tell: Callable[[str], None], *, traces: bool) -> Iterator[None]:
-    """Tell people the warnings of the library, instead of whatever logging does by default."""
+    """Tell people the warnings of the library, instead of whatever logging does by default.
+
+    Of several, one within the other, the innermost tells.
+    """
     logger = logging.getLogger("astro_async")
-    handler = _NoteHandler(tell, traces=traces)
-    propagate, logger.propagate = logger.propagate, False
-    logger.addHandler(handler)
+    former, propagate = logger.handlers, logger.propagate
+    others = [handler for handler in former if not isinstance(handler, _NoteHandler)]
+    logger.handlers, logger.propagate = [*others, _NoteHandler(tell, traces=traces)], False
     try:
         yield
     finally:
-        logger.removeHandler(handler)
-        logger.propagate = propagate
+        logger.handlers, logger.propagate = former, propagate

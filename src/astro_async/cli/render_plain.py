@@ -225,6 +225,10 @@ def _attention_lines(record: RunRecord, pipeline_dir: str) -> Iterator[Line]:
                 yield Line(f"    {describe_count(rows, 'row')}{of_file}: {words}")
         look = command_line(f"quarantine show {record.run_id} {step.step_id}", pipeline_dir)
         yield Line(f"    look: {look}")
+        for flow in parked:
+            which = f" --file {flow.name}" if len(parked) > 1 else ""
+            export = f"quarantine export {record.run_id} {step.step_id}{which} -o rows.csv"
+            yield Line(f"    correct the rows: {command_line(export, pipeline_dir)}")
     failed = [step for step in steps if step.status is StepStatus.FAILED and step.step_id not in looked_at]
     for step in failed[:_MOST_FAILURES]:
         yield Line(f"  failed {safe(step.step_id)}: {_describe_detail(step)}", "failed")
