@@ -67,7 +67,7 @@ def scan_in_batches(frame: pl.DataFrame, sizes: list[int]) -> pl.LazyFrame:
 @pytest.fixture(params=["held in memory", "waiting on the disk"])
 def held_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "waiting on the disk":
-        monkeypatch.setattr(partition, "_HELD_BYTES", 100_000)
+        monkeypatch.setattr(partition, "_HELD_BYTES", 10_000)
 
 
 @pytest.mark.usefixtures("held_bytes")
@@ -128,8 +128,8 @@ def test_a_disk_that_refuses_what_waits_is_no_rule_s_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partition, "_HELD_BYTES", 0)
-    (tmp_path / "bad.parquet.aside-0").touch()
-    with pytest.raises(StorageError, match="aside-0 could not be written"):
+    (tmp_path / "bad.parquet.aside").touch()
+    with pytest.raises(StorageError, match="aside could not be written"):
         split_lazy(
             make_frame(10).lazy(),
             [RowRule("r", x < 5)],
@@ -179,3 +179,13 @@ print(done.good.rows, done.bad.rows)
     )
     assert done.stdout == "133333 66667\n"
     assert load_frame(bad)["x"].to_list() == list(range(0, 200_000, 3))
+
+
+def test_a_few_rows_do_not_keep_the_texts_of_their_batch(tmp_path: Path) -> None:
+    batch = make_frame(1000).with_columns(text=pl.concat_str("text", pl.lit("x" * 1000)))
+    aside = partition._Aside(batch.schema, f"{tmp_path}/aside")
+    aside.add(0, batch.height, batch.filter(x == 7))
+    assert sum(map(len, aside._held)) < 10_000
+    assert aside.finish() == 1000
+    assert aside.write(f"{tmp_path}/false.parquet").rows == 1
+    assert_frame_equal(load_frame(f"{tmp_path}/false.parquet"), batch.filter(x == 7))

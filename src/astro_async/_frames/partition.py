@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 
 import polars as pl
 from polars.io.plugins import register_io_source
@@ -17,9 +18,8 @@ from polars.io.plugins import register_io_source
 from astro_async._frames.columns import RESERVED_PREFIX, ROW_COLUMN
 from astro_async._frames.parquet import (
     WrittenFrame,
-    new_file,
-    polars_errors,
     refuse_unwritable,
+    refused_by_disk,
     remove_files,
     write_frame,
 )
@@ -99,52 +99,55 @@ def write_sides(
             remove_files(true_path)
             raise
     finally:
-        remove_files(*aside.paths)
+        remove_files(aside.path)
     return WrittenSides(true=true, false=false)
 
 
 @dataclass(slots=True, eq=False)
 class _Aside:
-    """The rows of the false side, put in order again as their batches come in, and held in bounded memory."""
+    """The rows of the false side, put in order again as their batches come in, and held in bounded memory.
+
+    They are held encoded: a few rows of a batch would keep all the texts of that batch in memory.
+    """
 
     schema: pl.Schema
     path: str
     rows: int = 0
-    paths: list[str] = field(default_factory=list)
     _next_row: int = 0
-    _early: dict[int, tuple[int, pl.DataFrame]] = field(default_factory=dict)
-    _held: list[pl.DataFrame] = field(default_factory=list)
-    _held_bytes: float = 0
+    _early: dict[int, tuple[int, int, bytes]] = field(default_factory=dict)
+    _held: list[bytes] = field(default_factory=list)
+    _held_bytes: int = 0
+    _written: list[int] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, first_row: int, height: int, false_rows: pl.DataFrame) -> None:
         """Take the false rows of one batch, which had `height` rows from `first_row` on."""
+        encoded = b""
+        if false_rows.height:
+            # A format that needs no query of its own, within which none may be started.
+            encoded = false_rows.write_ipc_stream(None, compression="lz4").getvalue()
         # Nothing of Polars runs under the lock: a thread of its pool that waits here would be missing there.
         with self._lock:
-            self._early[first_row] = height, false_rows
-            ready = list(self._take_ready())
-        size = sum(rows.estimated_size() for rows in ready)
-        del ready
-        with self._lock:
-            self._held_bytes += size
-            if self._held_bytes <= _HELD_BYTES:
-                return
-            full, self._held, self._held_bytes = self._held, [], 0
-            path = f"{self.path}-{len(self.paths)}"
-            self.paths.append(path)
-        # The format that needs no query of its own, within which none may be started.
-        with new_file(path) as file, polars_errors(path, "written"):
-            pl.concat(full).write_ipc_stream(file, compression="lz4")
+            self._early[first_row] = height, false_rows.height, encoded
+            while (ready := self._early.pop(self._next_row, None)) is not None:
+                self._hold(*ready)
 
-    def _take_ready(self) -> Iterator[pl.DataFrame]:
-        """Move what follows on the rows so far from those that came early to those that are held."""
-        while (found := self._early.pop(self._next_row, None)) is not None:
-            height, rows = found
-            self._next_row += height
-            if rows.height:
-                self.rows += rows.height
-                self._held.append(rows)
-                yield rows
+    def _hold(self, height: int, rows: int, encoded: bytes) -> None:
+        self._next_row += height
+        self.rows += rows
+        if not rows:
+            return
+        self._held.append(encoded)
+        self._held_bytes += len(encoded)
+        if self._held_bytes > _HELD_BYTES:
+            try:
+                # Only the first time it must not be there yet.
+                with open(self.path, "ab" if self._written else "xb") as file:
+                    file.writelines(self._held)
+            except OSError as error:
+                raise refused_by_disk(self.path, "written", error) from error
+            self._written += map(len, self._held)
+            self._held, self._held_bytes = [], 0
 
     def finish(self) -> int:
         """Return how many rows came in.
@@ -162,15 +165,21 @@ class _Aside:
         """Write all rows, in order, to one file; without rows there is none."""
         if not self.rows:
             return WrittenFrame(rows=0, columns=len(self.schema), size_bytes=0)
-        if not self.paths:
-            return write_frame(pl.concat(self._held), path)
         return write_frame(register_io_source(self._read, schema=self.schema), path)
 
     def _read(
         self, columns: list[str] | None, _predicate: object, _rows: int | None, _batch: int | None
     ) -> Iterator[pl.DataFrame]:
-        for path in self.paths:
-            with polars_errors(path, "read"):
-                rows = pl.read_ipc_stream(path)
+        for encoded in chain(self._read_back(), self._held):
+            rows = pl.read_ipc_stream(encoded)
             yield rows if columns is None else rows.select(columns)
-        yield from (rows if columns is None else rows.select(columns) for rows in self._held)
+
+    def _read_back(self) -> Iterator[bytes]:
+        if not self._written:
+            return
+        try:
+            with open(self.path, "rb") as file:
+                for size in self._written:
+                    yield file.read(size)
+        except OSError as error:
+            raise refused_by_disk(self.path, "read", error) from error
