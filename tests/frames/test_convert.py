@@ -17,6 +17,7 @@ import pytest
 from backports import zstd
 
 from astro_async._executor.source_files import ConvertedFile, convert_file
+from astro_async._frames import convert as convert_module
 from astro_async.exceptions import IngestError, PipelineError
 from astro_async.ingest_spec import IngestFileSpec
 
@@ -233,6 +234,25 @@ def test_ndjson_without_schema_is_text_with_the_digits_as_written(tmp_path: Path
     assert frame.columns == ["a", "b", "c", "d", "e", "f"]
     assert frame.row(1) == ("2", "", None, '{"n":[1.10,"s"]}', None, None)
     assert frame.row(2) == ("9007199254740993", " ", None, None, "1.50", "true")
+
+
+@pytest.mark.parametrize("batch_rows", [1, 2, 10_000])
+def test_values_of_ndjson_are_text_whatever_else_their_column_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch_rows: int
+) -> None:
+    monkeypatch.setattr(convert_module, "_BATCH_ROWS", batch_rows)
+    values = [
+        *("1", "-9223372036854775808", "18446744073709551616", "true", "1.50", "1e3", "null", '""'),
+        *('" "', '"a,b"', '"q\\"r"', '"l\\nm\\r"', "[1, 2.0]", '{"k": "\u00e9"}', "false"),
+    ]
+    texts = [
+        *("1", "-9223372036854775808", "18446744073709551616", "true", "1.50", "1e3", None, ""),
+        *(" ", "a,b", 'q"r', "l\nm\r", "[1,2.0]", '{"k":"\u00e9"}', "false"),
+    ]
+    lines = [f'{{"a": {number}, "b": {value}}}\n' for number, value in enumerate(values)]
+    frame, _ = convert(write(tmp_path, "a.ndjson", "".join(lines)))
+    assert frame["b"].to_list() == texts
+    assert frame["a"].to_list() == [str(number) for number in range(len(values))]
 
 
 def test_one_column_of_ndjson_keeps_nulls_and_blanks_apart(tmp_path: Path) -> None:

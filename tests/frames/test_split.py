@@ -33,7 +33,7 @@ def split_on_disk(frame: pl.DataFrame, rules: list[RowRule], folder: str) -> Row
     bad = load_frame(bad_path) if os.path.exists(bad_path) else pl.DataFrame(schema=bad_schema)
     assert (written.good.rows, written.bad.rows) == (good.height, bad.height)
     assert (written.good.columns, written.bad.columns) == (good.width, bad.width)
-    assert not os.path.exists(f"{bad_path}.raw")
+    assert not os.path.exists(f"{bad_path}.aside")
     return RowSplit(good=good, bad=bad, counts=written.counts, warnings=written.warnings)
 
 

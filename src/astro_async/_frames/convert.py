@@ -22,8 +22,8 @@ from astro_async._frames.csv_values import check_schema
 from astro_async._frames.escapes import has_escapes
 from astro_async._frames.ndjson_text import (
     find_json_line,
+    iter_json_batches,
     iter_json_records,
-    iter_json_rows,
     read_escaped_names,
     read_json_names,
 )
@@ -276,8 +276,8 @@ def _convert_ndjson(
 ) -> WrittenFrame:
     keys = read_json_names(source, content, how.dialect, facts)
     names = name_columns(keys, source, replace(how.dialect, has_header=True, column_names=None))
-    rows = iter_json_rows(source, content, how.dialect, keys)
-    with write_temporary(_encode_rows(source, rows), beside=target) as path:
+    batches = iter_json_batches(source, content, how.dialect, keys, _BATCH_ROWS)
+    with write_temporary(_encode_batches(source, batches), beside=target) as path:
         return convert_text(
             path,
             source,
@@ -339,6 +339,17 @@ def _encode_rows(source: str, rows: Iterable[list[str | None]]) -> Iterator[byte
             yield _encode_lines(source, lines)
             lines.clear()
     yield _encode_lines(source, lines)
+
+
+def _encode_batches(source: str, batches: Iterable[pl.DataFrame]) -> Iterator[bytes]:
+    """Write texts as CSV, as `_encode_rows` does."""
+    for batch in batches:
+        if batch.width == 1:
+            # A line of blanks alone must be quoted, lest it be taken for a blank line.
+            yield from _encode_rows(source, ([text] for text in batch.to_series()))
+            continue
+        lines = batch.write_csv(include_header=False, quote_style="necessary")
+        yield _encode_lines(source, [lines])
 
 
 def _encode_lines(source: str, lines: list[str]) -> bytes:

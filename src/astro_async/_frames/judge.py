@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import polars as pl
 from polars.exceptions import PolarsError, SchemaError, ShapeError
 
-from astro_async._frames.columns import RESERVED_PREFIX
+from astro_async._frames.columns import RESERVED_PREFIX, ROW_COLUMN
 from astro_async._frames.expression import calls_python, columns_read, selects_columns
 from astro_async._frames.verdict import RowRule, check_row_wise, floats_judged_for_nan
 from astro_async.exceptions import RuleError
 
-__all__ = ["CompiledRule", "add_verdicts", "blame_rules", "compile_rules", "evaluate_verdicts"]
+__all__ = ["CompiledRule", "blame_rules", "compile_rules", "evaluate_verdicts", "number_and_judge"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,7 +97,17 @@ def evaluate_verdicts(frame: pl.DataFrame, rules: Sequence[CompiledRule]) -> pl.
     return judged.select(rule.is_good().alias(rule.column) for rule in rules)
 
 
-def add_verdicts(plan: pl.LazyFrame, rules: Sequence[CompiledRule]) -> pl.LazyFrame:
+def number_and_judge(frame: pl.LazyFrame, rules: Sequence[CompiledRule]) -> pl.LazyFrame:
+    """Add to a plan the number of each row, `_astro_row`, and one Boolean column a rule, without nulls."""
+    expressions = [part for rule in rules for part in _parts(rule.rule)]
+    if any(map(selects_columns, expressions)):
+        # `pl.all()` in a rule must not see the row numbers.
+        return _add_verdicts(frame, rules).with_row_index(ROW_COLUMN)
+    # Right at the scan, numbering the rows costs nothing; later it holds the batches up (1.4 times the time).
+    return _add_verdicts(frame.with_row_index(ROW_COLUMN), rules)
+
+
+def _add_verdicts(plan: pl.LazyFrame, rules: Sequence[CompiledRule]) -> pl.LazyFrame:
     """Add to a plan one Boolean column a rule, without nulls; the other columns stay as they are.
 
     `pl.all()` in a rule means all that is there: unless no rule selects columns, the plan must hold those of

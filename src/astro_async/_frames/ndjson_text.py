@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
+import polars as pl
 
 from astro_async._frames.csv_dialect import CsvDialect
 from astro_async._frames.csv_text import encode_row, undecodable
@@ -20,8 +22,8 @@ from astro_async.exceptions import IngestError
 
 __all__ = [
     "find_json_line",
+    "iter_json_batches",
     "iter_json_records",
-    "iter_json_rows",
     "read_escaped_names",
     "read_json_names",
 ]
@@ -33,6 +35,8 @@ def _keep_digits(text: str) -> msgspec.Raw:
 
 _DECODER: Final = msgspec.json.Decoder(dict[str, Any], float_hook=_keep_digits)
 _ENCODER: Final = msgspec.json.Encoder()
+# Integers below it in size are those that Polars can write, which is faster.
+_MOST: Final = 2**63
 _NO_OBJECT: Final = "not one JSON object"
 
 
@@ -46,22 +50,24 @@ def read_json_names(
     """
     names: dict[str, None] = {}
     for _, record in _iter_records(source, content, dialect, facts):
-        names.update(dict.fromkeys(record))
+        if not record.keys() <= names.keys():
+            names.update(dict.fromkeys(record))
     if not names:
         raise IngestError(f"{source} has no JSON object with a name in it. Ask for the file again.")
     return tuple(names)
 
 
-def iter_json_rows(
-    source: str, content: Content, dialect: CsvDialect, names: tuple[str, ...]
-) -> Iterator[list[str | None]]:
-    """Yield the values of each object as text, in the order of the names; None for null and for absent ones.
+def iter_json_batches(
+    source: str, content: Content, dialect: CsvDialect, names: tuple[str, ...], batch_rows: int
+) -> Iterator[pl.DataFrame]:
+    """Yield the values of the objects as text, a column for each name; null for null and for absent ones.
 
     Raises:
         IngestError: The source has changed since its names were read, and is no NDJSON any more.
     """
-    for _, record in _iter_records(source, content, dialect, None):
-        yield [_as_text(record.get(name)) for name in names]
+    records = (record for _, record in _iter_records(source, content, dialect, None))
+    while batch := list(islice(records, batch_rows)):
+        yield pl.DataFrame([_as_texts(name, [record.get(name) for record in batch]) for name in names])
 
 
 def find_json_line(source: str, content: Content, dialect: CsvDialect, row: int) -> int:
@@ -133,6 +139,14 @@ def _iter_records(
             f"{source}, line {number}: not one JSON object. Each line must be an object such as "
             f'{{"name": "value"}}: mend the line, or ask for the file again.'
         ) from None
+
+
+def _as_texts(name: str, values: list[Any]) -> pl.Series:
+    kinds = set(map(type, values)) - {type(None)}
+    if kinds == {int} and all(value is None or abs(value) < _MOST for value in values):
+        return pl.Series(name, values, dtype=pl.Int64).cast(pl.String)
+    texts = values if kinds <= {str} else [_as_text(value) for value in values]
+    return pl.Series(name, texts, dtype=pl.String)
 
 
 def _as_text(value: Any) -> str | None:

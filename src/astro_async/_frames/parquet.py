@@ -40,6 +40,8 @@ __all__ = [
 # Polars hands on what the operating system said only as text at the end of its own error. Matching that
 # text is the one way to tell a full disk from a frame that cannot be encoded.
 _OS_ERROR = re.compile(r"\(os error \d+\)")
+# Who streams a file holds several of its row groups, decoded, at once.
+_ROW_GROUP_ROWS = 32_768
 _TORN_FILE = "File out of specification"
 
 
@@ -66,9 +68,9 @@ def write_frame(frame: pl.DataFrame | pl.LazyFrame, path: str) -> WrittenFrame:
     refuse_unwritable(schema)
     with new_file(path) as file, polars_errors(path, "written"):
         if isinstance(frame, pl.DataFrame):
-            frame.write_parquet(file)
+            frame.write_parquet(file, row_group_size=_ROW_GROUP_ROWS)
         else:
-            frame.sink_parquet(file, maintain_order=True, engine="streaming")
+            frame.sink_parquet(file, row_group_size=_ROW_GROUP_ROWS, maintain_order=True, engine="streaming")
     if isinstance(frame, pl.DataFrame):
         # To read it from the footer costs as much as to write a small file.
         return WrittenFrame(rows=frame.height, columns=frame.width, size_bytes=os.path.getsize(path))

@@ -8,15 +8,13 @@ from __future__ import annotations
 import polars as pl
 
 from astro_async._frames.columns import RESERVED_PREFIX, refuse_reserved
-from astro_async._frames.judge import CompiledRule, add_verdicts, blame_rules
+from astro_async._frames.judge import CompiledRule, blame_rules, number_and_judge
 from astro_async._frames.partition import WrittenSides, write_sides
 from astro_async._frames.positions import find_positions
 from astro_async._frames.verdict import RowRule, check_row_wise
 from astro_async.exceptions import AstroError, StepError
 
 __all__ = ["split_removed_lazy", "split_twins"]
-
-_KEPT = f"{RESERVED_PREFIX}kept"
 
 
 def split_removed_lazy(
@@ -44,10 +42,21 @@ def split_removed_lazy(
     schema = frame.collect_schema()
     refuse_reserved(schema.names())
     rule = _compile_filter(verdict, schema, remove=remove)
-    mark = pl.col(rule.column)
-    judged = add_verdicts(frame, [rule]).select(*schema.names(), (~mark if remove else mark).alias(_KEPT))
+
+    def divide(batch: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
+        marked = batch.get_column(rule.column)
+        is_kept = ~marked if remove else marked
+        return is_kept, batch.select(schema.names()).filter(~is_kept)
+
     try:
-        return write_sides(judged, _KEPT, true_path=kept_path, false_path=removed_path)
+        return write_sides(
+            number_and_judge(frame, [rule]),
+            divide,
+            true_schema=schema,
+            false_schema=schema,
+            true_path=kept_path,
+            false_path=removed_path,
+        )
     except AstroError:
         raise
     except Exception as error:

@@ -11,24 +11,22 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from astro_async._frames.columns import REASON_COLUMN, RESERVED_PREFIX, ROW_COLUMN, refuse_reserved
-from astro_async._frames.expression import selects_columns
+from astro_async._frames.columns import REASON_COLUMN, ROW_COLUMN, refuse_reserved
 from astro_async._frames.judge import (
     CompiledRule,
-    add_verdicts,
     blame_rules,
     compile_rules,
     evaluate_verdicts,
+    number_and_judge,
 )
-from astro_async._frames.parquet import WrittenFrame, remove_files, scan_frame, write_frame
-from astro_async._frames.partition import WrittenSides, write_sides
+from astro_async._frames.parquet import WrittenFrame
+from astro_async._frames.partition import write_sides
 from astro_async._frames.verdict import RowRule
 from astro_async.exceptions import AstroError, ConservationError
 
 __all__ = ["LazySplit", "RowSplit", "split_lazy", "split_rows"]
 
 _SEPARATOR = "; "
-_KEY = f"{RESERVED_PREFIX}is_good"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,10 +90,9 @@ def split_rows(frame: pl.DataFrame, rules: Sequence[RowRule]) -> RowSplit:
 def split_lazy(frame: pl.LazyFrame, rules: Sequence[RowRule], *, good_path: str, bad_path: str) -> LazySplit:
     """Divide a plan into two Parquet files, as `split_rows` does, in one streamed pass over its input.
 
-    Memory is bounded by a few batches and four bytes and some bits for each bad row. Rules that look at
-    the whole frame (`.over(…)`, `is_unique`) are right, but hold what they need in memory. The bad rows
-    pass over the disk twice, beside `bad_path`. When no row is bad, no file is written to `bad_path`. When
-    anything fails, neither file is left.
+    Memory is bounded as that of `write_sides` is. Rules that look at the whole frame (`.over(…)`,
+    `is_unique`) are right, but hold what they need in memory. When no row is bad, no file is written to
+    `bad_path`. When anything fails, neither file is left.
 
     Limit: a Python function that returns one value for the whole frame is not found out here, where it is
     by `split_rows`; Polars spreads it over all rows.
@@ -108,36 +105,23 @@ def split_lazy(frame: pl.LazyFrame, rules: Sequence[RowRule], *, good_path: str,
     schema = frame.collect_schema()
     refuse_reserved(schema.names())
     compiled = compile_rules(rules, schema)
-    raw_path = f"{bad_path}.raw"
-    parking, warning = _by_severity(compiled)
-    tally = _Tally([rule.column for rule in parking], warning)
-    judged = _add_verdicts_and_rows(frame, compiled).select(*schema.names(), tally.expression().alias(_KEY))
+    judged = number_and_judge(frame, compiled)
+    tally = _Tally(schema.names(), *_by_severity(compiled))
     try:
-        sides = _write_sides(judged, rules, good_path, raw_path)
-        verdicts = tally.bad_verdicts()
-        _assert_conserved(tally.rows_seen, sides.true.rows, sides.false.rows)
-        _assert_conserved(tally.rows_seen, sides.true.rows, verdicts.height)
-        bad = _write_bad(raw_path, bad_path, verdicts, parking, len(schema) + 2)
-    except BaseException:
-        remove_files(good_path)
+        sides = write_sides(
+            judged,
+            tally.divide,
+            true_schema=schema,
+            false_schema=pl.Schema({**schema, REASON_COLUMN: pl.String(), ROW_COLUMN: pl.UInt32()}),
+            true_path=good_path,
+            false_path=bad_path,
+        )
+    except AstroError:
+        # Told rightly already: the disk, or a column that Parquet cannot hold.
         raise
-    finally:
-        remove_files(raw_path)
-    return LazySplit(
-        good=sides.true,
-        bad=bad,
-        counts=_count_by_reason(parking, _count_broken(verdicts, parking)),
-        warnings=_count_by_reason(warning, tally.warned()),
-    )
-
-
-def _add_verdicts_and_rows(frame: pl.LazyFrame, rules: Sequence[CompiledRule]) -> pl.LazyFrame:
-    expressions = [part for rule in rules for part in (rule.rule.valid, rule.rule.when)]
-    if any(selects_columns(part) for part in expressions if isinstance(part, pl.Expr)):
-        # `pl.all()` in a rule must not see the row numbers.
-        return add_verdicts(frame, rules).with_row_index(ROW_COLUMN)
-    # Right at the scan, numbering the rows costs nothing; later it holds the batches up (1.4 times the time).
-    return add_verdicts(frame.with_row_index(ROW_COLUMN), rules)
+    except Exception as error:
+        raise blame_rules(error, rules) from error
+    return LazySplit(good=sides.true, bad=sides.false, counts=tally.count(), warnings=tally.count_warned())
 
 
 def _by_severity(rules: Sequence[CompiledRule]) -> tuple[list[CompiledRule], list[CompiledRule]]:
@@ -150,67 +134,33 @@ def _by_severity(rules: Sequence[CompiledRule]) -> tuple[list[CompiledRule], lis
 
 @dataclass(slots=True, eq=False)
 class _Tally:
-    """Notes the verdicts of bad rows while they stream past, and counts what is only warned of.
-
-    The sink writes the same columns to both sides, and the good side must not get ours. So positions and
-    verdicts leave the plan here, through the one function that also makes the key; it is evaluated once for
-    each batch, on any thread and in any order.
-    """
+    """Divides batches, on any thread and in any order, and counts the broken rules meanwhile."""
 
     columns: list[str]
+    parking: list[CompiledRule]
     warning: list[CompiledRule]
-    rows_seen: int = 0
-    batches: list[pl.DataFrame] = field(default_factory=list)
-    counts: list[list[int]] = field(default_factory=list)
-    seen: list[int] = field(default_factory=list)
+    broken: list[list[int]] = field(default_factory=list)
+    warned: list[list[int]] = field(default_factory=list)
 
-    def expression(self) -> pl.Expr:
-        warned = [rule.column for rule in self.warning]
-        return pl.struct(ROW_COLUMN, *self.columns, *warned).map_batches(
-            self._note, return_dtype=pl.Boolean(), is_elementwise=True
-        )
+    def divide(self, batch: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
+        """Return which rows are good, and the bad ones with their reasons and positions."""
+        is_good = _all_true(batch.select(rule.column for rule in self.parking), batch.height)
+        bad = batch.filter(~is_good)
+        self.broken.append(_count_broken(bad, self.parking))
+        self.warned.append(_count_broken(batch, self.warning))
+        return is_good, bad.select(*self.columns, _join_reasons(bad, self.parking), ROW_COLUMN)
 
-    def _note(self, batch: pl.Series) -> pl.Series:
-        verdicts = batch.struct.unnest()
-        is_good = _all_true(verdicts.select(self.columns), len(batch))
-        self.seen.append(len(batch))
-        if self.warning:
-            self.counts.append(_count_broken(verdicts, self.warning))
-        if not is_good.all():
-            self.batches.append(verdicts.select(ROW_COLUMN, *self.columns).filter(~is_good))
-        return is_good
+    def count(self) -> dict[str, int]:
+        """Return, for each reason, how many rows it applies to."""
+        return _count_by_reason(self.parking, _add_up(self.broken, len(self.parking)))
 
-    def warned(self) -> list[int]:
-        """Return, for each rule that only warns, how many rows break it."""
-        return [sum(batch) for batch in zip(*self.counts, strict=True)] or [0] * len(self.warning)
-
-    def bad_verdicts(self) -> pl.DataFrame:
-        """Return the positions and verdicts of the bad rows, in input order."""
-        self.rows_seen = sum(self.seen)
-        empty = pl.DataFrame(schema={ROW_COLUMN: pl.UInt32, **dict.fromkeys(self.columns, pl.Boolean)})
-        return pl.concat([empty, *self.batches]).sort(ROW_COLUMN)
+    def count_warned(self) -> dict[str, int]:
+        """Return the same for rules that only warn."""
+        return _count_by_reason(self.warning, _add_up(self.warned, len(self.warning)))
 
 
-def _write_sides(
-    judged: pl.LazyFrame, rules: Sequence[RowRule], good_path: str, raw_path: str
-) -> WrittenSides:
-    try:
-        return write_sides(judged, _KEY, true_path=good_path, false_path=raw_path)
-    except AstroError:
-        # Told rightly already: the disk, or a column that Parquet cannot hold.
-        raise
-    except Exception as error:
-        raise blame_rules(error, rules) from error
-
-
-def _write_bad(
-    raw_path: str, bad_path: str, verdicts: pl.DataFrame, rules: Sequence[CompiledRule], columns: int
-) -> WrittenFrame:
-    """Put reasons and positions beside the bad rows, which both are in input order."""
-    if verdicts.is_empty():
-        return WrittenFrame(rows=0, columns=columns, size_bytes=0)
-    ours = verdicts.select(_join_reasons(verdicts, rules), pl.col(ROW_COLUMN))
-    return write_frame(pl.concat([scan_frame(raw_path), ours.lazy()], how="horizontal"), bad_path)
+def _add_up(batches: list[list[int]], width: int) -> list[int]:
+    return [sum(batch) for batch in zip(*batches, strict=True)] or [0] * width
 
 
 def _all_true(verdicts: pl.DataFrame, height: int) -> pl.Series:
