@@ -59,7 +59,6 @@ class Checkpoints:
         while True:
             await self._dirty.wait()
             await anyio.sleep(interval_s)
-            self._is_dirty, self._dirty = False, anyio.Event()
             started = time.perf_counter()
             if not await self._write():
                 return
@@ -92,6 +91,7 @@ class Checkpoints:
 
     async def _write(self) -> bool:
         with self._turns.take_on_loop():
+            self._is_dirty, self._dirty = False, anyio.Event()
             checkpoint = self._store.take_checkpoint()
         if checkpoint is None:
             return False
