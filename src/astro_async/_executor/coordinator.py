@@ -70,11 +70,7 @@ Message = Outcome | ThreadGone | tuple[str, float]
 
 
 class Coordinator:
-    """Runs the steps of one invocation.
-
-    Attributes:
-        hung: Ids of steps whose threads outlived their timeout and are still there.
-    """
+    """Runs the steps of one invocation."""
 
     def __init__(
         self,
@@ -299,10 +295,7 @@ class Coordinator:
             files=outcome.files,
             stats=outcome.stats,
         )
-        commands = self._scheduler.reduce(event, keeps_slot=keeps_slot)
-        self._batch.append(event)
-        if commands:
-            self._follow(commands)
+        self._record(event, keeps_slot=keeps_slot)
 
     def _take_gone(self, position: int) -> None:
         self._hung.pop(position, None)
