@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -36,10 +37,15 @@ from astro_async import (
 )
 from astro_async._core.events import Event, StepFinished, StepProgress, StepRetrying, StepStarted
 from astro_async._executor import broadcast
+from astro_async._executor.attempt import Outcome
+from astro_async._executor.coordinator import Coordinator
+from astro_async._executor.invocation import Services
+from astro_async._executor.turns import Turns
 from astro_async.testing import Gate, ingest_frames, read_file
 from cases.support import (
     Report,
     Scores,
+    VolatileDisk,
     attempts,
     detail_of,
     files_below,
@@ -198,6 +204,35 @@ async def test_a_retry_waits_until_the_thread_that_timed_out_is_gone(tmp_path: P
     assert set(statuses(result).values()) == {"complete"}
     assert attempts(result)["hang"] == 2
     assert read_file(tmp_path, run_id, "scores")["attempt"].to_list() == [2, 2, 2]
+
+
+async def test_a_thread_that_outlived_its_timeout_is_in_nobodys_way(tmp_path: Path) -> None:
+    """Few threads serve short steps; one that hangs is none of them."""
+    with Gate() as hung, Gate() as other:
+
+        def hang(_ctx: StepContext, _files: StepFiles) -> None:
+            hung.hold()
+
+        async def hold(_ctx: StepContext, _files: StepFiles) -> None:
+            await other.ahold()
+
+        pipeline = make_pipeline()
+        pipeline.add_step("first", do_nothing)
+        pipeline.add_step("hang", hang, timeout=0.05, depends_on="first")
+        pipeline.add_step("hold", hold, depends_on="first")
+        pipeline.add_step("behind", do_nothing, depends_on="hold")
+        run_id = await ingest_frames(pipeline, {"scores": SCORES}, tmp_path)
+        async with watching(pipeline, tmp_path, run_id, jobs=2, keep_going=True) as watch:
+            await watch.until(StepFinished, "hang")
+            other.open()
+            await watch.until(StepFinished, "behind")
+            assert not hung.is_open
+    assert statuses(watch.result) == {
+        "first": "complete",
+        "hang": "failed",
+        "hold": "complete",
+        "behind": "complete",
+    }
 
 
 @pytest.mark.parametrize("retries", [0, 2])
@@ -866,6 +901,86 @@ async def test_a_switch_that_was_turned_before_the_run_starts_nothing(tmp_path: 
     with anyio.fail_after(30):
         result = await run(pipeline, pipeline_dir=tmp_path, run_id=run_id, stop=switch)
     assert (result.status, statuses(result), calls) == ("interrupted", {"a": "pending"}, [])
+
+
+async def test_what_is_being_published_when_the_caller_is_cancelled_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both steps: the second comes to its end when the run has gone to sleep after the first."""
+    with Gate() as first, Gate() as second:
+        gates = {"versions/scores": first, "versions/report": second}
+
+        class SlowDisk(VolatileDisk):
+            def before(self, operation: str, path: str) -> None:
+                for folder, gate in gates.items():
+                    if operation == "publish" and folder in path:
+                        gate.hold()
+
+        take_outcome = Coordinator._take_outcome
+
+        def take(self: Coordinator, outcome: Outcome) -> None:
+            take_outcome(self, outcome)
+            second.open()
+
+        monkeypatch.setattr(Coordinator, "_take_outcome", take)
+        pipeline = make_pipeline(files=("scores", "report"))
+        pipeline.add_step("one", add_column("new"), Scores)
+        pipeline.add_step("two", add_column("new"), Report)
+        pipeline.add_step("behind", do_nothing, depends_on="one")
+        run_id = await ingest_frames(pipeline, FRAMES, tmp_path)
+        services = Services(disk=SlowDisk())
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as group:
+                group.start_soon(
+                    partial(run, pipeline, pipeline_dir=tmp_path, run_id=run_id, jobs=2, services=services)
+                )
+                await first.arrived()
+                await second.arrived()
+                group.cancel_scope.cancel()
+                first.open()
+    record = read_run(tmp_path, run_id)
+    assert record.status == "interrupted"
+    assert statuses(record) == {"one": "complete", "two": "complete", "behind": "pending"}
+    for name in FRAMES:
+        assert read_file(tmp_path, run_id, name).columns == ["id", "score", "new"]
+
+
+async def test_nothing_starts_while_a_cancelled_run_comes_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Gate() as gate, Gate() as left:
+        ran: list[str] = []
+        take_here = Turns.take_here
+
+        def take(self: Turns, **options: bool) -> None:
+            take_here(self, **options)
+            if gate.is_open:
+                left.open()
+
+        monkeypatch.setattr(Turns, "take_here", take)
+
+        async def clear_up(_ctx: StepContext, _files: StepFiles) -> None:
+            try:
+                await gate.ahold()
+            finally:
+                with anyio.CancelScope(shield=True):
+                    gate.open()
+                    await left.ahold()
+
+        pipeline = make_pipeline()
+        pipeline.add_step("clear up", clear_up)
+        pipeline.add_step("hold", lambda _ctx, _files: gate.hold())
+        pipeline.add_step("behind", lambda _ctx, _files: ran.append("behind"), depends_on="hold")
+        run_id = await ingest_frames(pipeline, {"scores": SCORES}, tmp_path)
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as group:
+                group.start_soon(partial(run, pipeline, pipeline_dir=tmp_path, run_id=run_id, jobs=2))
+                await gate.arrived(2)
+                group.cancel_scope.cancel()
+    record = read_run(tmp_path, run_id)
+    assert record.status == "interrupted"
+    assert statuses(record) == {"clear-up": "pending", "hold": "complete", "behind": "pending"}
+    assert ran == []
 
 
 # -- params, several runs, keep going --------------------------------------------------------------

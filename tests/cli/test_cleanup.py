@@ -18,6 +18,7 @@ from astro_async._core.status import RunStatus
 from astro_async._store.atomic import Disk
 from astro_async._store.lock import acquire_lock
 from astro_async.cli.app import app
+from astro_async.testing import read_quarantine
 from cli.commands import GOOD, HEAD, PARKING, astro, document, ingest, make_project, tree, write_pipeline
 
 NOW = datetime(2026, 11, 30, 8, tzinfo=UTC)
@@ -203,6 +204,25 @@ def test_what_was_decided_about_rows(project: tuple[Path, str, str]) -> None:
     told = astro("quarantine", "withdraw", run_id, "check", "--all", "-C", folder, code=1).stderr
     assert "so it cannot be withdrawn" in told
     assert not document("verify", run_id, "-C", folder)["faults"]
+
+
+def test_a_completed_run_that_has_to_run_again_stays(project: tuple[Path, str, str]) -> None:
+    folder, _, run_id = project
+    decide(folder, run_id)
+    astro("run", "-C", folder)
+    astro("quarantine", "withdraw", run_id, "check", "--all", "--yes", "-C", folder)
+    patches = list((folder / ".working" / run_id / "patches").rglob("*.parquet"))
+    assert len(patches) == 2
+    for options in ([], ["--quarantine"]):
+        told = astro("cleanup", run_id, *options, "--yes", "-C", folder, code=1).stderr
+        assert "it has yet to run again without decisions that were withdrawn" in told
+    assert all(path.exists() for path in patches)
+    astro("run", run_id, "-C", folder, code=3)
+    assert read_quarantine(folder, run_id, "check", "scores")["id"].to_list() == [2]
+    write_pipeline(folder, PARKING.replace('pl.col("score") >= 0', 'pl.col("score") >= -9'))
+    astro("run", run_id, "-C", folder)
+    done = document("cleanup", run_id, "--yes", "-C", folder)
+    assert [(run["run_id"], run["is_removed"]) for run in done["runs"]] == [(run_id, True)]
 
 
 def test_what_an_earlier_cleanup_left_is_removed(project: tuple[Path, str, str]) -> None:

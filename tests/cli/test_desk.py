@@ -242,7 +242,7 @@ def test_decisions_wait_for_nobody(command: list[str], project: Path) -> None:
         ),
         (["withdraw", "latest", "low"], 2, "either --rows 3,7-9 or --all"),
         (["withdraw", "latest", "low", "--rows", "0", "--all"], 2, "either --rows 3,7-9 or --all"),
-        (["withdraw", "latest", "low", "--rows", "9-7"], 1, "smaller number first"),
+        (["withdraw", "latest", "low", "--rows", "9-7"], 2, "smaller number first"),
         (["withdraw", "latest", "low", "--all"], 1, "nothing is decided about rows of step 'low'"),
         (["withdraw", "latest", "none", "--all"], 2, "'none' is no step of run"),
         (["withdraw", "zzzzz", "low", "--all"], 1, "there is no run 'zzzzz'"),

@@ -33,6 +33,7 @@ __all__ = [
     "parked_flows",
     "waiting_group",
     "withdraw_command",
+    "withdrawn_steps",
 ]
 
 
@@ -213,6 +214,17 @@ def has_decisions(patches: Iterable[Patch], removed: Iterable[str]) -> bool:
     """Whether a decision stands about rows of a step that is not among the removed ones."""
     gone = set(removed)
     return any(step_id not in gone for step_id, _ in group_patches(patches))
+
+
+def withdrawn_steps(run: RunRecord) -> set[str]:
+    """Return the steps whose last attempt was given decisions that have been withdrawn since."""
+    return {
+        patch.step_id
+        for patch in run.patches
+        if patch.withdrawn_waiting
+        and patch.step_id in run.steps
+        and run.steps[patch.step_id].attempt == patch.attempt
+    }
 
 
 def withdraw_command(run_id: str, step_id: str, name: str) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from astro_async._core.decisions import group_patches
+from astro_async._core.decisions import group_patches, withdrawn_steps
 from astro_async._core.events import VersionWritten
 from astro_async._core.graph import Graph, StepNode
 from astro_async._core.names import StepId
@@ -123,7 +123,7 @@ def plan_run(graph: Graph, run: RunRecord, *, rerun: Collection[str] = ()) -> Pl
         )
     named = frozenset(rerun)
     current = {name: file.parquet_path for name, file in run.files.items()}
-    withdrawn = _withdrawn_since(run)
+    withdrawn = withdrawn_steps(run)
     again: dict[StepId, Reason] = {}
     because: dict[StepId, str] = {}
     stale: list[StaleRead] = []
@@ -188,17 +188,6 @@ def _judge(
 def _has_published(record: StepRecord) -> bool:
     """Whether work of the step is to be seen: a version, or what `save_to` keeps under a name of its own."""
     return any(flow.published is not None or flow.saved for flow in record.files)
-
-
-def _withdrawn_since(run: RunRecord) -> set[str]:
-    """Return the steps whose last attempt was given decisions that have been withdrawn since."""
-    return {
-        patch.step_id
-        for patch in run.patches
-        if patch.withdrawn_waiting
-        and patch.step_id in run.steps
-        and run.steps[patch.step_id].attempt == patch.attempt
-    }
 
 
 def _refuse_dropped(node: StepNode, current: dict[str, str], run: RunRecord, graph: Graph) -> None:

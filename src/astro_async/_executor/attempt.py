@@ -25,9 +25,9 @@ import polars as pl
 from astro_async._core.decisions import withdraw_command
 from astro_async._core.events import FileFlow, StatRecorded
 from astro_async._core.status import StepStatus
+from astro_async._executor.parked import scan_amended
 from astro_async._frames.columns import ROW_COLUMN
 from astro_async._frames.parquet import scan_frame, write_frame
-from astro_async._frames.patches import apply_patches, load_patches
 from astro_async._store.atomic import Disk
 from astro_async._store.staging import FileOutput, StagedFile, Staging
 from astro_async._threads import in_thread
@@ -235,7 +235,7 @@ def _stage_patched(
         StepError: Rows of a patch are not in the version any more.
         StorageError: The disk refuses.
     """
-    patched = apply_patches(scan_frame(path), load_patches(patches), withdraw=withdraw)
+    patched = scan_amended(path, patches, withdraw=withdraw)
     whole, given, rows = staging.next_path(), staging.next_path(), staging.next_path()
     write_frame(patched, whole)
     written = write_frame(scan_frame(whole).drop(ROW_COLUMN), given)

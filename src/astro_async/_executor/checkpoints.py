@@ -59,7 +59,6 @@ class Checkpoints:
         while True:
             await self._dirty.wait()
             await anyio.sleep(interval_s)
-            self._is_dirty, self._dirty = False, anyio.Event()
             started = time.perf_counter()
             if not await self._write():
                 return
@@ -91,10 +90,13 @@ class Checkpoints:
         await self._write()
 
     async def _write(self) -> bool:
+        """Write what there is; return whether the disk took it."""
         with self._turns.take_on_loop():
+            self._is_dirty, self._dirty = False, anyio.Event()
             checkpoint = self._store.take_checkpoint()
         if checkpoint is None:
-            return False
+            # What the journal has not yet makes it grow again, and that is noted.
+            return True
         try:
             await anyio.to_thread.run_sync(self._store.write_checkpoint, checkpoint, limiter=self._limiter)
         except StorageError as error:

@@ -70,11 +70,7 @@ Message = Outcome | ThreadGone | tuple[str, float]
 
 
 class Coordinator:
-    """Runs the steps of one invocation.
-
-    Attributes:
-        hung: Ids of steps whose threads outlived their timeout and are still there.
-    """
+    """Runs the steps of one invocation."""
 
     def __init__(
         self,
@@ -152,6 +148,8 @@ class Coordinator:
                 try:
                     await self._loop()
                 finally:
+                    # Nothing starts from here on, however long it takes to cancel what runs.
+                    self._turns.end()
                     self._workers.stop()
                     self._watchdog.stop()
                 group.cancel_scope.cancel()
@@ -208,11 +206,13 @@ class Coordinator:
             await self._outbox.wait()
         if patience.cancelled_caught and self._stall_s != math.inf and self._settled == settled:
             # The few threads are busy with something longer: from now on use them all.
-            self._workers.widen()
+            with self._turns.take_on_loop():
+                self._workers.widen()
 
     def _could_widen(self) -> bool:
         # What is handed over beyond the awake threads waits for them; what is not, they are about to take.
-        return self._workers.could_widen and len(self._running) > self._workers.awake_limit
+        busy = len(self._running) + len(self._hung)
+        return self._workers.could_widen and busy > self._workers.awake_limit
 
     def _watch_stall(self) -> None:
         """Have the loop look whether the few awake threads are busy with something longer."""
@@ -295,10 +295,7 @@ class Coordinator:
             files=outcome.files,
             stats=outcome.stats,
         )
-        commands = self._scheduler.reduce(event, keeps_slot=keeps_slot)
-        self._batch.append(event)
-        if commands:
-            self._follow(commands)
+        self._record(event, keeps_slot=keeps_slot)
 
     def _take_gone(self, position: int) -> None:
         self._hung.pop(position, None)
@@ -482,7 +479,6 @@ class Coordinator:
 
     async def _finish(self, started: float) -> None:
         """Record what is still running as interrupted, and the verdict. Runs under a shield."""
-        self._turns.end()
         self._tell()
         self._now = format_time(self._clock())
         while self._running:
@@ -491,15 +487,13 @@ class Coordinator:
                     self._record_interrupted(attempt.position, "interrupted")
             if self._running:
                 # These are being published; that is soon over, and then counts.
-                await self._outbox.wait()
-                self._take_messages()
+                await self._wait_for_ends()
         self._give_up_retries()
         self._flush()
         with anyio.move_on_after(_GRACE_S):
             # Threads that ask whether they are cancelled are about to end.
             while self._hung:
-                await self._outbox.wait()
-                self._take_messages()
+                await self._wait_for_ends()
         if self._storage_error is None:
             await self._checkpoints.link_last()
         details = [] if self._storage_error is None else [str(self._storage_error)]
@@ -522,6 +516,11 @@ class Coordinator:
             )
         self._flush()
         await self._checkpoints.finish()
+
+    async def _wait_for_ends(self) -> None:
+        await self._outbox.wait()
+        with self._turns.take_on_loop():
+            self._take_messages()
 
     # ------------------------------------------------------------------------------------------
 

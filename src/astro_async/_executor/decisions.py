@@ -28,12 +28,12 @@ from astro_async._core.names import RunId
 from astro_async._core.records import RunRecord, StepRecord
 from astro_async._executor.clock import format_time
 from astro_async._executor.desk import take_rows
-from astro_async._executor.parked import patch_paths
 from astro_async._frames.columns import REASON_COLUMN, ROW_COLUMN
 from astro_async._frames.parquet import load_frame, read_schema, write_frame
 from astro_async._frames.patches import build_patch, count_decisions, load_patches, merge_decisions
 from astro_async._frames.positions import describe_positions
 from astro_async._store.atomic import Disk
+from astro_async._store.layout import patch_paths
 from astro_async._store.run_store import RunStore
 from astro_async._store.staging import StagedFile, Staging
 from astro_async.exceptions import RunRefusedError
@@ -282,16 +282,7 @@ def record_withdrawal(
         )
         chosen = choose_decisions(decided, positions)
         patch = chosen.select(ROW_COLUMN)
-        waiting = Waiting()
-        if group := waiting_group(store.record, step_id, name):
-            (merged,) = load_patches(patch_paths(store.directory, [group]))
-            is_left = ~pl.col(ROW_COLUMN).is_in(patch.get_column(ROW_COLUMN).implode())
-            waiting = Waiting(*count_decisions(merged.filter(is_left)))
-        given = load_patches(patch_paths(store.directory, given_patches(store.record, step_id, name)))
-        was_given = pl.concat([patch.head(0), *(each.select(ROW_COLUMN) for each in given)]).unique()
-        withdrawn = patch.join(was_given, on=ROW_COLUMN, how="semi").height
-        withdrawn += count_waiting(store.record, step_id, name).withdrawn
-        counted = waiting._replace(withdrawn=withdrawn)
+        counted = _count_left(store, step_id, name, patch)
         event = RowsPatched(
             seq=store.record.seq + 1,
             time=now,
@@ -315,6 +306,18 @@ def record_withdrawal(
         return Decision(run_id, step_id, name, patch.height, counted, was_amended, was_discarded)
     finally:
         store.close()
+
+
+def _count_left(store: RunStore, step_id: str, name: str, gone: pl.DataFrame) -> Waiting:
+    """Count what waits for the step to start again once the decisions at positions are withdrawn."""
+    waiting = Waiting()
+    if group := waiting_group(store.record, step_id, name):
+        (merged,) = load_patches(patch_paths(store.directory, [group]))
+        waiting = Waiting(*count_decisions(merged.join(gone, on=ROW_COLUMN, how="anti")))
+    given = load_patches(patch_paths(store.directory, given_patches(store.record, step_id, name)))
+    was_given = pl.concat([gone.head(0), *(each.select(ROW_COLUMN) for each in given)])
+    withdrawn = gone.join(was_given, on=ROW_COLUMN, how="semi").height
+    return waiting._replace(withdrawn=withdrawn + count_waiting(store.record, step_id, name).withdrawn)
 
 
 def _find_flow(record: RunRecord, step_id: str, name: str, attempt: int | None) -> tuple[FileFlow, int]:

@@ -15,11 +15,11 @@ from astro_async._core.decisions import Forecast, group_patches, withdraw_comman
 from astro_async._core.events import FileFlow
 from astro_async._core.lineage import Plan
 from astro_async._core.records import RunRecord, StepRecord
-from astro_async._executor.parked import load_parked, patch_paths, scan_amended
+from astro_async._executor.parked import load_parked, scan_amended
 from astro_async._frames.columns import ROW_COLUMN
 from astro_async._frames.parquet import load_frame, scan_frame, write_frame
 from astro_async._frames.split import split_lazy
-from astro_async._store.layout import run_directory
+from astro_async._store.layout import patch_paths, run_directory
 from astro_async.exceptions import AstroError
 from astro_async.expectation import compile_rule_set, flatten_rules
 from astro_async.pipeline import Pipeline, StepDefinition

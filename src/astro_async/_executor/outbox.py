@@ -58,7 +58,7 @@ class Outbox(Generic[T]):
         self._has_news.set()
 
     async def wait(self) -> None:
-        """Wait until there may be messages."""
+        """Wait until there may be messages. Nothing ends the next wait unless the reader attends before."""
         if self._messages:
             # Others get their turn, but the wait is saved.
             await anyio.lowlevel.checkpoint()

@@ -11,14 +11,14 @@ import polars as pl
 from astro_async._core.decisions import choose_flow, given_patches, withdraw_command
 from astro_async._core.events import FileFlow, PartWritten
 from astro_async._core.names import INGEST_STEP
-from astro_async._core.records import Patch, RunRecord, StepRecord
+from astro_async._core.records import RunRecord, StepRecord
 from astro_async._frames.columns import REASON_COLUMN, ROW_COLUMN
 from astro_async._frames.parquet import load_frame, load_parts, read_schema, scan_frame
 from astro_async._frames.patches import apply_patches, load_patches
 from astro_async._frames.positions import find_positions
-from astro_async._store.layout import run_directory
+from astro_async._store.layout import patch_paths, run_directory
 
-__all__ = ["ParkedRows", "load_parked", "load_parked_rows", "patch_paths", "scan_amended"]
+__all__ = ["ParkedRows", "load_parked", "load_parked_rows", "scan_amended"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,11 +91,6 @@ def load_parked_rows(directory: str, flow: FileFlow, limit: int = 0) -> pl.DataF
     schema.pop(REASON_COLUMN, None)
     frame = load_parts(paths, pl.Schema(schema))
     return frame.head(limit) if limit else frame
-
-
-def patch_paths(directory: str, groups: Sequence[Sequence[Patch]]) -> list[list[str]]:
-    """Return the paths of grouped patches, in a run directory."""
-    return [[f"{directory}/{patch.path}" for patch in group] for group in groups]
 
 
 def scan_amended(path: str, patches: Sequence[Sequence[str]], *, withdraw: str) -> pl.LazyFrame:

@@ -109,4 +109,5 @@ class Turns:
         """Leave all further turns to the loop, without asking."""
         with self._lock:
             self._is_over = self.is_on_loop = True
+            self.is_watched = False
             self._waiting.clear()

@@ -30,10 +30,14 @@ from __future__ import annotations
 
 import os
 import shlex
-from typing import Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 from astro_async._core.names import RunId, check_run_id
 from astro_async.exceptions import InvalidNameError
+
+if TYPE_CHECKING:
+    from astro_async._core.records import Patch
 
 __all__ = [
     "command_line",
@@ -48,6 +52,7 @@ __all__ = [
     "manifest_path",
     "part_path",
     "patch_path",
+    "patch_paths",
     "positions_path",
     "run_directory",
     "saved_path",
@@ -169,6 +174,11 @@ def filtered_path(step_id: str, name: str) -> str:
 def patch_path(step_id: str, name: str, number: int) -> str:
     """Return the relative path of a patch."""
     return f"patches/{step_id}/{name}.{number}.parquet"
+
+
+def patch_paths(directory: str, groups: Sequence[Sequence[Patch]]) -> list[list[str]]:
+    """Return the paths of grouped patches, in a run directory."""
+    return [[f"{directory}/{patch.path}" for patch in group] for group in groups]
 
 
 def staging_directory(step_id: str, attempt: int) -> str:

@@ -233,10 +233,8 @@ class RunStore:
 
     def patches(self) -> dict[tuple[str, str], list[list[str]]]:
         """Return, by step and file, the absolute paths of its patches; see `group_patches`."""
-        found: dict[tuple[str, str], list[list[str]]] = {}
-        for key, groups in group_patches(self.record.patches).items():
-            found[key] = [[f"{self.directory}/{patch.path}" for patch in group] for group in groups]
-        return found
+        grouped = group_patches(self.record.patches)
+        return {key: layout.patch_paths(self.directory, groups) for key, groups in grouped.items()}
 
     def record_patch(self, staged: StagedFile, event: RowsPatched) -> None:
         """Keep a patch, and make it durable that it applies from now on. Blocks.

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from astro_async._executor.decisions import Decision
+from astro_async._executor.desk import parse_ranges
 from astro_async.cli.documents import SCHEMA_VERSION
 from astro_async.cli.options import command_line
 from astro_async.cli.output import print_document
@@ -22,6 +23,7 @@ __all__ = [
     "YesOption",
     "confirm",
     "describe_replaced",
+    "read_rows_option",
     "tell_decision",
 ]
 
@@ -42,6 +44,20 @@ FileOption = Annotated[
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.", show_default=False)]
 BecauseText = "Why, in your words; kept on the record."
+
+
+def read_rows_option(rows: str | None, *, every: bool) -> list[range] | None:
+    """Return the rows that `--rows` names; None for `--all`. One of the two is given.
+
+    Raises:
+        typer.BadParameter: None is given, or both, or it is no list of rows.
+    """
+    if (rows is None) == (not every):
+        raise typer.BadParameter("name the rows: either --rows 3,7-9 or --all")
+    try:
+        return None if rows is None else parse_ranges(rows)
+    except DeskError as error:
+        raise typer.BadParameter(str(error), param_hint="--rows") from None
 
 
 def confirm(question: str, *, yes: bool) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from astro_async._executor.desk import choose_rows, parse_ranges
+from astro_async._executor.desk import choose_rows
 from astro_async._frames.columns import ROW_COLUMN
 from astro_async.cli.desk_options import (
     BecauseText,
@@ -15,6 +15,7 @@ from astro_async.cli.desk_options import (
     YesOption,
     confirm,
     describe_replaced,
+    read_rows_option,
     tell_decision,
 )
 from astro_async.cli.options import (
@@ -27,7 +28,6 @@ from astro_async.cli.options import (
 )
 from astro_async.cli.wording import describe_count, safe
 from astro_async.desk import open_desk, store_discard
-from astro_async.exceptions import DeskError
 
 __all__ = ["command"]
 
@@ -63,16 +63,11 @@ def discard(
     They stay in the snapshot, and the decision with its reason stays on the record. A later `amend` of a row
     brings it back. Exit codes: 0 stored, 1 not stored, 2 usage, 4 a run is going on.
     """
-    if (rows is None) == (not every):
-        raise typer.BadParameter("name the rows: either --rows 3,7-9 or --all")
+    chosen = read_rows_option(rows, every=every)
     if not because.strip():
         raise typer.BadParameter(
             "say why the rows are left out, as in --because 'test orders'", param_hint="--because"
         )
-    try:
-        chosen = None if rows is None else parse_ranges(rows)
-    except DeskError as error:
-        raise typer.BadParameter(str(error), param_hint="--rows") from None
     parked = open_desk(pipeline_dir, run, step, file)
     name = parked.flow.name
     found = choose_rows(parked, chosen)

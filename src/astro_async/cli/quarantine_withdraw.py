@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from astro_async._executor.decisions import DecidedRows, choose_decisions
-from astro_async._executor.desk import parse_ranges
-from astro_async.cli.desk_options import BecauseText, YesOption, confirm, tell_decision
+from astro_async._executor.decisions import choose_decisions
+from astro_async.cli.desk_options import BecauseText, YesOption, confirm, read_rows_option, tell_decision
 from astro_async.cli.options import (
     DebugOption,
     JsonOption,
@@ -60,15 +59,14 @@ def withdraw(
     step fails because a row is gone that was decided about. Exit codes: 0 stored, 1 not stored, 2 usage, 4 a
     run is going on.
     """
-    if (rows is None) == (not every):
-        raise typer.BadParameter("name the rows: either --rows 3,7-9 or --all")
-    chosen = None if rows is None else parse_ranges(rows)
+    chosen = read_rows_option(rows, every=every)
     decided = open_decisions(pipeline_dir, run, step, file)
-    confirm(f"withdraw what was decided about {_describe(decided, chosen)}?", yes=yes)
+    found = choose_decisions(decided, chosen)
+    about = f"{describe_count(found.height, 'row')} of {safe(decided.name)}"
+    confirm(f"withdraw what was decided about {about}?", yes=yes)
     withdrawn = store_withdrawal(pipeline_dir, decided, chosen, because=because)
     told = {"amended": withdrawn.was_amended, "discarded": withdrawn.was_discarded}
     words = " and ".join(f"{count:,} {what}" for what, count in told.items() if count)
-    about = f"{describe_count(withdrawn.rows, 'row')} of {safe(decided.name)}"
     tell_decision(
         f"withdrew what was decided about {about}: {words}",
         withdrawn,
@@ -76,8 +74,3 @@ def withdraw(
         json=json,
         because=because,
     )
-
-
-def _describe(decided: DecidedRows, chosen: list[range] | None) -> str:
-    found = choose_decisions(decided, chosen)
-    return f"{describe_count(found.height, 'row')} of {safe(decided.name)}"
