@@ -78,7 +78,7 @@ class Report:
         return ", ".join(f"{name.replace('_', ' ')} {n}" for name, n in dataclasses.asdict(self).items())
 
 
-@dataclass(frozen=True)
+@dataclass
 class Phase:
     """An undisturbed run of one phase: how it ends, and when in it something happens.
 
@@ -93,6 +93,12 @@ class Phase:
     lasts_s: float
     code: int
     state: State
+
+    def note_end(self, took_s: float) -> None:
+        """Note how long an undisturbed command took: a busy machine was slow when this one was measured."""
+        if took_s < self.lasts_s:
+            self.begins_s *= took_s / self.lasts_s
+            self.lasts_s = took_s
 
     def draw_moment(self, dice: random.Random) -> float:
         """Draw when to kill: mostly while it works, for before that there is nothing to harm."""
@@ -223,6 +229,7 @@ def run_until_done(
 ) -> bool:
     """Give the plain command, and strike, until the phase has ended; False if it never does."""
     for attempt in range(most_kills + 2):
+        started = time.monotonic()
         process = start_run(directory)
         struck = False
         if attempt < most_kills:
@@ -238,6 +245,8 @@ def run_until_done(
             report.hung_resumes += 1
             return False
         report.kills += struck
+        if attempt == 0 and not struck:
+            phase.note_end(time.monotonic() - started)
         report.torn_files += count_torn(directory)
         report.orphans += count_orphans(process.pid)
         code = process.returncode
