@@ -171,7 +171,7 @@ async def amend(
         RunRefusedError: Nothing of that name is parked, or more than one; the step has run meanwhile.
         DeskError: The file does not fit the parked rows; nothing is stored.
         RunLockedError: The run is going on.
-        StorageError: The disk refuses; nothing is decided then.
+        StorageError: The disk refuses. What was on the record by then stands, as `quarantine stats` tells.
     """
 
     def decide() -> Decision | None:
@@ -213,7 +213,7 @@ async def discard(
         RunRefusedError: Nothing of that name is parked, or more than one; the step has run meanwhile.
         DeskError: No row is parked at a position, or `because` is empty; nothing is stored.
         RunLockedError: The run is going on.
-        StorageError: The disk refuses; nothing is decided then.
+        StorageError: The disk refuses. What was on the record by then stands, as `quarantine stats` tells.
     """
     chosen = None if rows is None else [range(row, row + 1) for row in rows]
 

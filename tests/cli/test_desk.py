@@ -68,7 +68,10 @@ def test_20d_two_steps_on_one_file_are_amended_and_one_retry_lands_every_row(pro
         "2 of 2 rows differ:\n  score: 2 of 2 rows, 1 of them to null\namended 2 rows of scores\n"
         f"low waits for a run with 2 rows amended\nnext: astro run {run_id}\n"
     )
-    assert document("quarantine", "amend", run_id, "high", "high.csv", "--yes")["rows"] == 2
+    amended = document(
+        "quarantine", "amend", run_id, "high", "high.csv", "--yes", "--because", "typing errors"
+    )
+    assert (amended["rows"], amended["because"]) == (2, "typing errors")
     # Row 6 of the delivery stands third in what `high` was given: 2, 3, 5, 6.
     told = astro("quarantine", "discard", run_id, "high", "--rows", "3", "--because", "twice", "--yes").stdout
     assert "discarded 1 row of scores\nhigh waits for a run with 2 rows amended, 1 row discarded" in told
@@ -91,7 +94,13 @@ def test_a_file_that_nobody_touched_amends_nothing(name: str, project: Path) -> 
     assert (exported["rows"], exported["rows_parked"], exported["rows_without_position"]) == (2, 2, 0)
     told = astro("quarantine", "amend", "latest", "low", name).stdout
     assert told == "nothing to amend: 2 rows, all as they were parked\n"
-    assert document("quarantine", "amend", "latest", "low", name)["rows"] == 0
+    assert document("quarantine", "amend", "latest", "low", name) == {
+        "schema_version": 1,
+        "run_id": exported["run_id"],
+        "step_id": "low",
+        "file": "scores",
+        "rows": 0,
+    }
     assert read_run(project, "latest").patches == []
 
 

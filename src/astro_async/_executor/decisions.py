@@ -132,7 +132,7 @@ def record_decision(
         RunRefusedError: The step has set no rows of that file aside, or has run since.
         QuarantineError: The rows do not fit the file.
         RunLockedError: An invocation is on the run.
-        StorageError: The disk refuses; nothing is decided then.
+        StorageError: The disk refuses. What was on the record by then stands, as `quarantine stats` tells.
     """
     now = format_time(clock())
     store = RunStore.open(pipeline_dir, run_id, disk=disk, now=now)

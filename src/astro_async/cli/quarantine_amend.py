@@ -85,7 +85,15 @@ def amend(
     ]
     if not amendment.rows:
         if json:
-            print_document({"schema_version": 1, "run_id": run_id, "step_id": step, "file": name, "rows": 0})
+            print_document(
+                {
+                    "schema_version": 1,
+                    "run_id": run_id,
+                    "step_id": parked.step.step_id,
+                    "file": name,
+                    "rows": 0,
+                }
+            )
         return
     confirm(f"amend {describe_count(amendment.rows, 'row')} of {safe(name)}?", yes=yes)
     decided = store_amendment(pipeline_dir, parked, amendment, because=because)
@@ -94,6 +102,7 @@ def amend(
         decided,
         pipeline_dir=pipeline_dir,
         json=json,
+        because=because,
         changes=changes,
     )
 
