@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import anyio
 import msgspec
@@ -25,6 +25,7 @@ import polars as pl
 from astro_async._core.decisions import withdraw_command
 from astro_async._core.events import FileFlow, StatRecorded
 from astro_async._core.status import StepStatus
+from astro_async._executor.inputs import FileInput
 from astro_async._executor.parked import scan_amended
 from astro_async._frames.columns import ROW_COLUMN
 from astro_async._frames.parquet import scan_frame, write_frame
@@ -38,39 +39,12 @@ from astro_async.pipeline import StepDefinition
 
 __all__ = [
     "Attempt",
-    "FileInput",
     "Outcome",
     "RunResources",
     "describe_error",
     "run_attempt",
     "run_attempt_async",
 ]
-
-
-class FileInput(NamedTuple):
-    """The version of a file that attempts are given.
-
-    Attributes:
-        path: Relative to the run directory.
-        rows: Number of rows.
-        only_read: What is recorded of a step that has the file read-only: one flow.
-        let_pass: What is recorded of a step that may write it and did not: one flow.
-    """
-
-    path: str
-    rows: int
-    only_read: tuple[FileFlow, ...]
-    let_pass: tuple[FileFlow, ...]
-
-    @classmethod
-    def of(cls, name: str, path: str, rows: int) -> FileInput:
-        """Return the input that a version of a file makes. One object serves all steps that read it."""
-        return cls(
-            path,
-            rows,
-            (FileFlow(name, path, rows, None, 0, None),),
-            (FileFlow(name, path, rows, rows, 0, None),),
-        )
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):

@@ -8,8 +8,6 @@ step, or by the event loop (see `turns`): by one at a time.
 from __future__ import annotations
 
 import functools
-import heapq
-import itertools
 import math
 import time
 from collections import deque
@@ -23,7 +21,6 @@ from astro_async._core.commands import BlockStep, Command, SkipStep, StartStep
 from astro_async._core.events import (
     AnyEvent,
     Event,
-    FileFlow,
     RunFinished,
     StepBlocked,
     StepFinished,
@@ -37,7 +34,6 @@ from astro_async._core.reducer import Scheduler
 from astro_async._core.status import RunStatus, StepStatus, derive_run_status
 from astro_async._executor.attempt import (
     Attempt,
-    FileInput,
     Outcome,
     RunResources,
     run_attempt,
@@ -45,7 +41,9 @@ from astro_async._executor.attempt import (
 from astro_async._executor.broadcast import Broadcast
 from astro_async._executor.checkpoints import Checkpoints
 from astro_async._executor.clock import format_time
+from astro_async._executor.deadlines import Deadlines
 from astro_async._executor.hosts import TaskHosts
+from astro_async._executor.inputs import FileInputs
 from astro_async._executor.outbox import Outbox
 from astro_async._executor.stop import StopSwitch
 from astro_async._executor.turns import Turns
@@ -106,23 +104,14 @@ class Coordinator:
         self._hung: dict[int, Attempt] = {}
         self._failures: dict[int, int] = {}
         self._retry_when_gone: set[int] = set()
-        # Deadlines: (when, tie-breaker, what to do then).
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []
-        self._timer_numbers = itertools.count()
+        self._deadlines = Deadlines()
         # What the loop has gone to sleep until.
         self._alarm = math.inf
         self._stall_s = math.inf
         self._settled = 0
         self._mean_ms = _QUEUED_MS * jobs
         self._stop_seen = scheduler.stop
-        # By path: the versions that attempts may be given.
-        self._versions: dict[str | None, FileInput] = {
-            file.parquet_path: FileInput.of(file.name, file.parquet_path, file.row_count)
-            for file in self._run.files.values()
-        }
-        for record in self._run.steps.values():
-            if record.files:
-                self._note_versions(record.files)
+        self._inputs = FileInputs(self._run)
 
     @property
     def hung(self) -> list[str]:
@@ -169,12 +158,11 @@ class Coordinator:
             self._tell()
             self._now = format_time(self._clock())
             self._obey_stop()
-            if self._timers:
-                self._fire_timers()
+            self._deadlines.fire()
             self._advance()
             self._checkpoints.stir()
             self._watch_stall()
-            self._alarm = self._timers[0][0] if self._timers else math.inf
+            self._alarm = self._deadlines.next_at
             # A retry that waits for a hung thread is no reason to wait.
             return bool(self._running or self._scheduler.backing_off - self._retry_when_gone)
 
@@ -190,7 +178,7 @@ class Coordinator:
             not self._running
             or bool(self._untold)
             or self._checkpoints.wants_stir
-            or (bool(self._timers) and self._timers[0][0] < self._alarm)
+            or self._deadlines.next_at < self._alarm
             or (self._stall_s == math.inf and self._could_widen())
         )
 
@@ -273,14 +261,14 @@ class Coordinator:
             if keeps_slot:
                 self._retry_when_gone.add(position)
             else:
-                self._set_timer(delay_s, lambda: self._scheduler.requeue(position))
+                self._deadlines.add(delay_s, lambda: self._scheduler.requeue(position))
         return is_retried
 
     def _record_finished(self, outcome: Outcome, *, keeps_slot: bool = False) -> None:
         assert outcome.status is not None
         for flow in outcome.files:
             if flow.published is not None:
-                self._note_versions(outcome.files)
+                self._inputs.note(outcome.files)
                 break
         record = self._run.steps[self._steps[outcome.position].step_id]
         event = StepFinished(
@@ -304,7 +292,7 @@ class Coordinator:
         if position in self._retry_when_gone:
             self._retry_when_gone.discard(position)
             delay_s = self._steps[position].retry.delay_before(self._failures[position])
-            self._set_timer(delay_s, lambda: self._scheduler.requeue(position))
+            self._deadlines.add(delay_s, lambda: self._scheduler.requeue(position))
 
     def _record(self, event: AnyEvent, *, keeps_slot: bool = False) -> None:
         """Fold a fact, and the facts that follow from it; they reach the journal with the batch."""
@@ -354,7 +342,7 @@ class Coordinator:
             self._workers.submit(short)
 
     def _prepare(self, command: StartStep) -> Attempt:
-        inputs = tuple(map(self._versions.get, command.inputs))
+        inputs = self._inputs.choose(command.inputs)
         step = self._steps[command.position]
         event = StepStarted(
             seq=self._run.seq + 1,
@@ -373,7 +361,7 @@ class Coordinator:
         step = attempt.step
         if self._is_threaded(step):
             if step.timeout_s is not None:
-                self._set_timer(step.timeout_s, lambda: self._time_out(attempt))
+                self._deadlines.add(step.timeout_s, lambda: self._time_out(attempt))
             self._workers.submit([attempt])
         else:
             self._turns.on_loop(functools.partial(self._hosts.submit, attempt))
@@ -415,14 +403,6 @@ class Coordinator:
                 self._record_interrupted(position, "not begun when the run stopped")
 
     # -- deadlines and stops -------------------------------------------------------------------
-
-    def _set_timer(self, delay_s: float, act: Callable[[], None]) -> None:
-        heapq.heappush(self._timers, (time.monotonic() + delay_s, next(self._timer_numbers), act))
-
-    def _fire_timers(self) -> None:
-        now = time.monotonic()
-        while self._timers and self._timers[0][0] <= now:
-            heapq.heappop(self._timers)[2]()
 
     def _time_out(self, attempt: Attempt) -> None:
         """Report a thread that outlived its timeout. It cannot be killed: its slot stays taken."""
@@ -540,12 +520,6 @@ class Coordinator:
             "step_id": step_id,
             "attempt": attempt,
         }
-
-    def _note_versions(self, flows: Iterable[FileFlow]) -> None:
-        for flow in flows:
-            if flow.published is not None:
-                path = flow.published.path
-                self._versions[path] = FileInput.of(flow.name, path, flow.published.rows)
 
     def _tell_progress(self, step_id: str, fraction: float) -> None:
         event = StepProgress(

@@ -25,7 +25,6 @@ import anyio.to_process
 from astro_async._core.events import StatRecorded
 from astro_async._executor.attempt import (
     Attempt,
-    FileInput,
     Outcome,
     RunResources,
     call_step,
@@ -33,6 +32,7 @@ from astro_async._executor.attempt import (
     fail_attempt,
     settle_attempt,
 )
+from astro_async._executor.inputs import FileInput
 from astro_async._store.atomic import Disk
 from astro_async._store.layout import log_path
 from astro_async._store.log import RunLog
