@@ -193,3 +193,16 @@ def test_a_failed_ingest_of_a_packed_file_leaves_nothing(folder: Path) -> None:
     assert result.exit_code == 1
     assert "ends in the middle of its gzip data" in result.stderr
     assert [name for name in os.listdir(folder / ".working") if not name.startswith(".ingest.")] == []
+
+
+def test_a_check_ends_as_the_ingest_would_where_rows_would_be_parked(folder: Path) -> None:
+    parking = PIPELINE.replace('pl.Date})', 'pl.Date}, on_bad_rows="quarantine")')
+    (folder / "pipeline.py").write_text(parking)
+    source = deliver(folder, orders="id,qty,day\n1,2,2026-01-01\nx,3,2026-01-02\n")
+    checked = astro("ingest", "--check", source, "-C", str(folder))
+    assert (checked.exit_code, checked.stdout.splitlines()[0]) == (
+        3,
+        "orders, orders.csv: 1 row; 1 row would be parked",
+    )
+    assert astro("ingest", "--check", source, "-C", str(folder), "--allow-quarantined").exit_code == 0
+    assert astro("ingest", source, "-C", str(folder)).exit_code == 3

@@ -79,7 +79,10 @@ def ingest(
         pipeline = load_pipeline(pipeline_dir)
         watch.renew()
         if check:
-            _tell_check(anyio.run(_check_watched, watch, pipeline, source), out, json=json)
+            found = anyio.run(_check_watched, watch, pipeline, source)
+            _tell_check(found, out, json=json)
+            if any(file.rows_quarantined for file in found.files) and not allow_quarantined:
+                raise typer.Exit(3)
             return
         record = perform_ingest(
             watch, pipeline, source, pipeline_dir, params, shows_progress=True, debug=debug
