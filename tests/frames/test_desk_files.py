@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 from astro_async._frames.amendments import Amendment, compare_rows
 from astro_async._frames.columns import REASON_COLUMN, ROW_COLUMN
 from astro_async._frames.desk_files import Separator, file_format, read_rows, write_rows
+from astro_async._frames.patches import list_decisions
 from astro_async.exceptions import DeskError
 
 KINDS = ["csv", "parquet", "xlsx"]
+UNDECIDED = list_decisions([])
 
 
 def parked(columns: dict[str, pl.Series], rows: list[int | None] | None = None) -> pl.DataFrame:
@@ -39,7 +41,7 @@ def there_and_back(frame: pl.DataFrame, path: Path, **options: Any) -> Amendment
     back = read_rows(str(path), schema_of(frame))
     assert back.rows.schema == frame.drop(REASON_COLUMN).schema
     assert back.rows.equals(frame.drop(REASON_COLUMN), null_equal=True)
-    return compare_rows(frame, back)
+    return compare_rows(frame, back, UNDECIDED)
 
 
 UTC = dt.UTC
@@ -132,7 +134,7 @@ def test_edits_land_on_exactly_their_rows(tmp_path: Path, before: pl.DataFrame, 
     path = tmp_path / "rows.csv"
     with path.open("wb") as file:
         write_rows(after[kept], file, "csv")
-    amendment = compare_rows(before, read_rows(str(path), schema_of(before)))
+    amendment = compare_rows(before, read_rows(str(path), schema_of(before)), UNDECIDED)
     differs = before[name].ne_missing(after[name])
     expected = [row for row in range(before.height) if row in kept and differs[row]]
     assert amendment.positions.to_list() == expected
@@ -178,7 +180,7 @@ def test_what_a_spreadsheet_does_to_a_file_is_understood(tmp_path: Path) -> None
     frame = parked({"id": pl.Series(["007", "008"]), "truth": pl.Series([True, None])})
     path = tmp_path / "rows.csv"
     path.write_bytes(f"\ufefftruth;{ROW_COLUMN};id\r\nFALSE;1;008\r\nTRUE;0;007\r\n;;\r\n".encode())
-    amendment = compare_rows(frame, read_rows(str(path), schema_of(frame)))
+    amendment = compare_rows(frame, read_rows(str(path), schema_of(frame)), UNDECIDED)
     assert amendment.positions.to_list() == [1]
     assert amendment.replacement.rows() == [("008", False)]
 
@@ -189,7 +191,8 @@ def test_a_reformatted_column_is_suspicious(tmp_path: Path) -> None:
     lines = [f"{ROW_COLUMN},id,n", *(f"{n},{n},{9 if n == 3 else n}" for n in range(8))]
     path.write_text("\n".join(lines))
     changes = {
-        each.column: each for each in compare_rows(frame, read_rows(str(path), schema_of(frame))).changes
+        each.column: each
+        for each in compare_rows(frame, read_rows(str(path), schema_of(frame)), UNDECIDED).changes
     }
     assert (changes["id"].rows, changes["id"].is_suspicious) == (8, True)
     assert (changes["n"].rows, changes["n"].is_suspicious) == (1, False)
@@ -222,7 +225,7 @@ def test_what_does_not_fit_is_refused_by_line_and_without_values(
     path = tmp_path / "rows.csv"
     path.write_text(content)
     with pytest.raises(DeskError) as caught:
-        compare_rows(SMALL, read_rows(str(path), schema_of(SMALL)))
+        compare_rows(SMALL, read_rows(str(path), schema_of(SMALL)), UNDECIDED)
     assert message in str(caught.value)
     assert str(path) in str(caught.value)
     assert "secret" not in str(caught.value)
