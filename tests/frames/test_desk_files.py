@@ -168,6 +168,34 @@ def test_every_kind_of_value_in_every_format(kind: str, tmp_path: Path) -> None:
     assert there_and_back(everything(), tmp_path / f"rows.{kind}").rows == 0
 
 
+@pytest.mark.parametrize("separator", [",", ";"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_name_of_a_column_in_every_format(kind: str, separator: Separator, tmp_path: Path) -> None:
+    names = ['say "hi"', "x,y", "a;b", "two\nlines", '"', '""', " padded ", "column_3", "tab\there", "ä"]
+    frame = parked({name: pl.Series([f"{name} 0", None]) for name in names})
+    path = tmp_path / f"rows.{kind}"
+    assert there_and_back(frame, path, separator=separator).rows == 0
+    edited = frame.with_columns(pl.Series('say "hi"', ['say "hi" 0', "new"]))
+    with path.open("wb") as file:
+        write_rows(edited, file, kind, separator=separator)
+    amendment = compare_rows(frame, read_rows(str(path), schema_of(frame)), UNDECIDED)
+    assert [(each.column, each.rows) for each in amendment.changes] == [('say "hi"', 1)]
+    assert amendment.replacement.rows() == [("new", *[None] * (len(names) - 1))]
+
+
+def test_of_many_columns_only_some_are_named(tmp_path: Path) -> None:
+    frame = parked({f"c{number}": pl.Series([1]) for number in range(300)})
+    path = tmp_path / "rows.csv"
+    path.write_text(f"{ROW_COLUMN},c0\n0,1\n")
+    with pytest.raises(DeskError) as caught:
+        read_rows(str(path), schema_of(frame))
+    assert str(caught.value) == (
+        f"{path} lacks 'c1', 'c2', 'c3', 'c4', 'c5', 'c6', 'c7', 'c8' and 291 more: the columns are those of "
+        f"the export, '{ROW_COLUMN}' and 'c0', 'c1', 'c2', 'c3', 'c4', 'c5', 'c6', 'c7' and 292 more. "
+        "Nothing is stored"
+    )
+
+
 def test_null_and_empty_text_stay_apart_in_the_bytes(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     there_and_back(parked({"id": pl.Series(["", None, "007"])}), path)
@@ -207,6 +235,7 @@ SMALL = parked({"id": pl.Series(["a", "b"]), "score": pl.Series([1, 2])}, rows=[
         ("", "is empty"),
         (f"{ROW_COLUMN},id\n4,a\n", "lacks 'score'"),
         (f"{ROW_COLUMN},id,score,extra\n4,a,1,x\n", "has 'extra'"),
+        (f"{ROW_COLUMN},id,score,id\n4,a,1,x\n", "has 'id' twice"),
         ("id,score\na,1\n", f"lacks '{ROW_COLUMN}'"),
         (f"{ROW_COLUMN},id,score\n4,a\n", "line 2: 2 fields where the header has 3"),
         (f"{ROW_COLUMN},id,score\n4,a,1,9\n", "line 2: 4 fields"),

@@ -34,6 +34,7 @@ FORMATS: Final = ("csv", "parquet", "xlsx")
 
 _EMPTY_CELL: Final = '""'
 _MOST_PLACES: Final = 5
+_MOST_NAMES: Final = 8
 _INSTALL: Final = "XLSX needs more packages: pip install 'astro-async[xlsx]', or use .csv or .parquet"
 
 
@@ -119,7 +120,7 @@ def _refuse_losses(rows: pl.DataFrame, texts: pl.DataFrame, kind: str) -> None:
     lost = [name for name in rows.columns if rows[name].ne_missing(back[name]).any()]
     if lost:
         raise DeskError(
-            f"{kind} cannot hold all values of {', '.join(map(repr, lost))} as they are: "
+            f"{kind} cannot hold all values of {_describe_names(lost)} as they are: "
             f"export to .parquet{' or .csv' if kind == 'xlsx' else ''}"
         )
 
@@ -130,7 +131,12 @@ def _refuse_losses(rows: pl.DataFrame, texts: pl.DataFrame, kind: str) -> None:
 def _read_csv(path: str, schema: pl.Schema) -> tuple[pl.DataFrame, Callable[[int], str]]:
     content = _read_text(path)
     dialect = CsvDialect(separator=_detect_separator(content, schema))
-    width = len(_split_header(content, dialect.separator))
+    names = _split_header(content, dialect.separator)
+    width = len(names)
+    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+        raise DeskError(
+            f"{path} has {_describe_names(twice)} twice: name each column once. Nothing is stored"
+        )
     for record in iter_odd_records(path, dialect, first_line=0, width=width):
         if record.is_blank:
             continue
@@ -139,9 +145,11 @@ def _read_csv(path: str, schema: pl.Schema) -> tuple[pl.DataFrame, Callable[[int
             what = "quotes that do not come in pairs around a whole field"
         raise DeskError(f"{path}, line {record.line}: {what}. Mend it; nothing is stored")
     try:
-        texts = pl.read_csv(
-            content.encode(), separator=dialect.separator, infer_schema=False, raise_if_empty=False
+        # As a header, its names would keep the quotes that are doubled in it.
+        records = pl.read_csv(
+            content.encode(), separator=dialect.separator, infer_schema=False, has_header=False
         )
+        texts = records.rename(dict(zip(records.columns, names, strict=True)))[1:]
     except PolarsError as error:
         # It may quote the line, which is data.
         raise DeskError(f"{path} is no CSV file that can be read ({type(error).__name__})") from None
@@ -268,15 +276,18 @@ def _check_columns(path: str, columns: Sequence[str], schema: pl.Schema) -> None
     missing = [name for name in (ROW_COLUMN, *schema) if name not in columns]
     extra = [name for name in columns if name not in wanted | {REASON_COLUMN}]
     problems = [
-        f"{what} {', '.join(map(repr, names))}"
-        for what, names in (("lacks", missing), ("has", extra))
-        if names
+        f"{what} {_describe_names(names)}" for what, names in (("lacks", missing), ("has", extra)) if names
     ]
     if problems:
         raise DeskError(
             f"{path} {' and '.join(problems)}: the columns are those of the export, {ROW_COLUMN!r} and "
-            f"{', '.join(map(repr, schema))}. Nothing is stored"
+            f"{_describe_names(list(schema))}. Nothing is stored"
         )
+
+
+def _describe_names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
+    return f"{', '.join(map(repr, names[:_MOST_NAMES]))}{more}"
 
 
 def _describe_bad(
