@@ -19,6 +19,7 @@ from astro_async import (
     amend,
     discard,
     expect,
+    list_runs,
     plan,
     read_run,
     verify,
@@ -217,10 +218,18 @@ async def test_a_step_that_completed_with_a_decision_runs_again_without_it(tmp_p
     assert desk.rows() == [(0, 5), (1, 10)]
     with pytest.raises(RunRefusedError, match="is completed"):
         await desk.run(make_pipeline())
-    await desk.withdraw(1, 3)
+    assert (await desk.withdraw(1, 3)).waiting == Waiting(0, 0, 2)
+    record = read_run(tmp_path, desk.run_id)
+    assert (record.status, record.detail) == (
+        RunStatus.INTERRUPTED,
+        "decisions that it was completed with have been withdrawn",
+    )
+    assert [run.is_decided for run in list_runs(tmp_path)[0]] == [True]
     _, planned = plan(make_pipeline(), pipeline_dir=tmp_path, run_id=desk.run_id)
     assert planned.by_reason() == {"withdrawn": ["check"]}
-    assert (await desk.run(make_pipeline())).status is RunStatus.QUARANTINED
+    # Without being named: it has something to do.
+    result = await astro_async.run(make_pipeline(), pipeline_dir=tmp_path)
+    assert (result.run_id, result.status) == (desk.run_id, RunStatus.QUARANTINED)
     assert desk.parked() == [(1, -1, "too low"), (3, -3, "too low")]
     assert (await desk.run(make_pipeline(lowest=-9))).status is RunStatus.COMPLETED
     assert desk.rows() == [(0, 5), (1, -1), (3, -3)]
