@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+import xlsxwriter  # type: ignore[import-untyped]
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -282,6 +283,63 @@ def test_a_parquet_of_other_types_is_refused(tmp_path: Path) -> None:
     SMALL.with_columns(score=pl.Series(["1", "2"])).write_parquet(path)
     with pytest.raises(DeskError, match=r"'score' \(String to Int64\)"):
         read_rows(str(path), schema_of(SMALL))
+
+
+def write_cells(path: Path, rows: list[list[Any]]) -> None:
+    """Write a workbook in which days and instants are cells of dates, as a spreadsheet makes them."""
+    with xlsxwriter.Workbook(str(path)) as book:
+        sheet, shown = book.add_worksheet(), book.add_format({"num_format": "yyyy-mm-dd"})
+        for number, values in enumerate(rows):
+            for column, value in enumerate(values):
+                if isinstance(value, dt.date):
+                    sheet.write_datetime(number, column, value, shown)
+                else:
+                    sheet.write(number, column, value)
+
+
+def test_cells_of_dates_are_days_and_instants(tmp_path: Path) -> None:
+    day, moment = dt.date(2026, 2, 28), dt.datetime.fromisoformat("2026-03-01 04:05:06.250")
+    frame = parked(
+        {
+            "day": pl.Series([day, day, None], dtype=pl.Date),
+            "moment": pl.Series([moment, moment, None], dtype=pl.Datetime("us")),
+        }
+    )
+    path = tmp_path / "rows.xlsx"
+    head = [ROW_COLUMN, "day", "moment"]
+    midnight = dt.datetime.fromisoformat("2026-12-31")
+    # Untouched but made dates of; other ones; one as text, and a day where an instant is due.
+    rows = [
+        ["0", day, moment],
+        ["1", dt.date(2026, 3, 1), midnight],
+        ["2", "2026-01-02", dt.date(1999, 1, 1)],
+    ]
+    write_cells(path, [head, *rows])
+    amendment = compare_rows(frame, read_rows(str(path), schema_of(frame)), UNDECIDED)
+    assert amendment.positions.to_list() == [1, 2]
+    assert amendment.replacement.rows() == [
+        (dt.date(2026, 3, 1), midnight),
+        (dt.date(2026, 1, 2), dt.datetime.fromisoformat("1999-01-01")),
+    ]
+
+
+def test_a_cell_with_a_time_is_no_day(tmp_path: Path) -> None:
+    frame = parked(
+        {
+            "day": pl.Series([None, None], dtype=pl.Date),
+            "instant": pl.Series([None, None], dtype=pl.Datetime("us", "UTC")),
+        }
+    )
+    path = tmp_path / "rows.xlsx"
+    head = [ROW_COLUMN, "day", "instant"]
+    moment = dt.datetime.fromisoformat("2026-03-01 00:00:01")
+    write_cells(path, [head, ["0", dt.date(2026, 3, 1)], ["1", moment]])
+    with pytest.raises(DeskError, match=r"row 3, column 'day': not Date"):
+        read_rows(str(path), schema_of(frame))
+    # As a text without offset, it is of the zone of the column.
+    write_cells(path, [head, ["0", dt.date(2026, 3, 1), moment]])
+    back = read_rows(str(path), schema_of(frame)).rows
+    assert back.rows() == [(0, dt.date(2026, 3, 1), moment.replace(tzinfo=UTC))]
 
 
 def test_a_cell_that_a_sheet_cannot_hold_is_refused(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 Beside the columns of the file they have `_astro_row` and the reason. In CSV an unquoted empty field is null
 and `""` is empty text. In XLSX every cell is text, so that no spreadsheet reformats it; an empty cell
-is null, and a cell with two quote characters is empty text.
+is null, and a cell with two quote characters is empty text. Cells that became dates there are read as such.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def read_rows(path: str, schema: pl.Schema) -> GivenRows:
         raise DeskError(f"{path} does not exist: name the file that `astro quarantine export` wrote")
     if kind == "parquet":
         return _read_parquet(path, schema)
-    texts, place = _read_csv(path, schema) if kind == "csv" else _read_workbook(path)
+    texts, place = _read_csv(path, schema) if kind == "csv" else _read_workbook(path, schema)
     _check_columns(path, texts.columns, schema)
     numbered = texts.with_row_index("\0place").filter(~pl.all_horizontal(pl.col(texts.columns).is_null()))
     places = numbered["\0place"].to_list()
@@ -219,7 +219,7 @@ def _write_workbook(texts: pl.DataFrame, file: IO[bytes]) -> None:
     book.close()
 
 
-def _read_workbook(path: str) -> tuple[pl.DataFrame, Callable[[int], str]]:
+def _read_workbook(path: str, schema: pl.Schema) -> tuple[pl.DataFrame, Callable[[int], str]]:
     try:
         import_module("fastexcel")
     except ImportError:
@@ -237,8 +237,17 @@ def _read_workbook(path: str) -> tuple[pl.DataFrame, Callable[[int], str]]:
         )
     except Exception as error:
         raise DeskError(f"{path} is no workbook that can be read ({type(error).__name__})") from None
-    texts = cells.select(_from_cell(pl.col(name)).alias(name) for name in cells.columns)
+    days = {name for name, dtype in schema.items() if isinstance(dtype, pl.Date)}
+    texts = cells.select(
+        _from_cell(_drop_midnight(pl.col(name)) if name in days else pl.col(name)).alias(name)
+        for name in cells.columns
+    )
     return texts, lambda row: f"row {row + 2}"
+
+
+def _drop_midnight(cell: pl.Expr) -> pl.Expr:
+    # Sheets have no days, only instants that are shown as days.
+    return cell.cast(pl.String).str.replace(r"^(\d{4}-\d{2}-\d{2}) 00:00:00$", "$1")
 
 
 def _to_cell(text: pl.Expr) -> pl.Expr:
