@@ -33,9 +33,9 @@ _RUN_PLACES: Final[dict[str, Point]] = {
     "created": (80, 160),
     "ingested": (300, 160),
     "running": (520, 160),
-    "completed": (790, 40),
-    "quarantined": (790, 120),
-    "failed": (790, 200),
+    "quarantined": (790, 40),
+    "failed": (790, 120),
+    "completed": (790, 200),
     "interrupted": (790, 280),
 }
 

@@ -103,7 +103,7 @@ async def export_quarantine(
             has_mark=has_mark,
             over_existing=over_existing,
             disk=(services or Services()).disk,
-        )
+        ).height
 
     return await in_thread(export)
 
@@ -151,8 +151,8 @@ async def amend(
 ) -> Decision | None:
     """Give corrected rows back: from its next attempt on, the step is given them so.
 
-    Rows that are as they were parked, or missing from the file, stay as they are. A later decision about a
-    row replaces an earlier one.
+    Rows that are as they were parked, or missing from the file, stay as they are, and so do earlier decisions
+    about them, which `preview_amendment` tells. A later decision about a row replaces an earlier one.
 
     Args:
         path: What `export_quarantine` wrote, corrected.

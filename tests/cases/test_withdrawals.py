@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 
@@ -18,12 +19,14 @@ from astro_async import (
     amend,
     discard,
     expect,
+    list_runs,
     plan,
     read_run,
     verify,
     withdraw,
 )
 from astro_async._core.decisions import Waiting, count_waiting
+from astro_async._core.waiting import explain_waiting
 from astro_async._executor.forecast import forecast_checks
 from astro_async.desk import open_decisions, store_withdrawal
 from astro_async.exceptions import DeskError, RunRefusedError
@@ -35,11 +38,15 @@ SCHEMA = {"id": pl.Int64, "score": pl.Int64}
 FRAME = pl.DataFrame({"id": [0, 1, 2, 3], "score": [5, -1, -2, -3]}, schema=SCHEMA)
 
 
-def make_pipeline(lowest: int = 0, gone: int = 99) -> Pipeline:
+def scores_file() -> list[IngestFileSpec]:
+    return [IngestFileSpec("scores", "scores.csv", SCHEMA)]
+
+
+def make_pipeline(lowest: int = 0, gone: int = 99, label: str = "check") -> Pipeline:
     """A filter, and a check of what it leaves."""
-    pipeline = Pipeline("p", ingest_files=[IngestFileSpec("scores", "scores.csv", SCHEMA)])
+    pipeline = Pipeline("p", ingest_files=scores_file())
     pipeline.add_filter("drop", AstroFileSpec("scores"), remove=pl.col("id") == gone)
-    pipeline.add_check("check", expect("too low", pl.col("score") >= lowest), AstroFileSpec("scores"))
+    pipeline.add_check(label, expect("too low", pl.col("score") >= lowest), AstroFileSpec("scores"))
     return pipeline
 
 
@@ -109,10 +116,67 @@ async def test_a_row_that_an_earlier_step_removes_since_is_no_dead_end(tmp_path:
     assert [patch.because for patch in read_run(tmp_path, desk.run_id).patches] == [None, "looked", "a slip"]
 
 
+@pytest.mark.parametrize("is_completed", [False, True], ids=["waiting", "completed"])
+async def test_decisions_are_not_forgotten_with_a_step_that_is_gone(
+    is_completed: bool, tmp_path: Path
+) -> None:
+    desk = await Desk.open(tmp_path)
+    await desk.amend("1,1,10", "2,2,20")
+    await desk.discard(3)
+    if is_completed:
+        assert (await desk.run(make_pipeline())).status is RunStatus.COMPLETED
+    renamed, removed = make_pipeline(label="control"), Pipeline("p", ingest_files=scores_file())
+    removed.add_filter("drop", AstroFileSpec("scores"), remove=pl.col("id") == 99)
+    before = read_run(tmp_path, desk.run_id)
+    message = (
+        "'check' is no step of the pipeline any more, but decisions stand for it about 3 rows of 'scores' "
+        f"(astro quarantine stats {desk.run_id}), and nothing would apply them: give the step its old name "
+        f"back (step_id='check'), or take them back: astro quarantine withdraw {desk.run_id} check --file "
+        "scores --all"
+    )
+    told = explain_waiting(renamed.graph(before.files), before, "check")
+    (reason,) = told
+    assert reason.endswith("the next `astro run` is refused while decisions about its rows stand")
+    for pipeline in (renamed, removed):
+        with pytest.raises(RunRefusedError, match=f"^{re.escape(message)}$"):
+            plan(pipeline, pipeline_dir=tmp_path, run_id=desk.run_id)
+        with pytest.raises(RunRefusedError, match=f"^{re.escape(message)}$"):
+            await desk.run(pipeline)
+    assert read_run(tmp_path, desk.run_id) == before
+    # With its old name, the step is given them.
+    assert (await desk.run(make_pipeline(), rerun=("check",))).status is RunStatus.COMPLETED
+    assert desk.rows() == [(0, 5), (1, 10), (2, 20)]
+    # Withdrawn, they hold nothing up.
+    await desk.withdraw(3)
+    with pytest.raises(RunRefusedError, match="about 2 rows of 'scores'"):
+        await desk.run(renamed)
+    await desk.withdraw()
+    assert (await desk.run(renamed)).status is RunStatus.QUARANTINED
+    assert read_quarantine(tmp_path, desk.run_id, "control", "scores")["id"].to_list() == [1, 2, 3]
+    assert (await desk.run(removed)).status is RunStatus.COMPLETED
+    assert desk.rows() == [(0, 5), (1, -1), (2, -2), (3, -3)]
+
+
+async def test_decisions_about_a_file_that_the_step_no_longer_touches(tmp_path: Path) -> None:
+    desk = await Desk.open(tmp_path)
+    await desk.amend("1,1,10")
+    other = Pipeline("p", ingest_files=scores_file())
+
+    @other.step(step_id="check")
+    def check(ctx: object, files: object) -> None:
+        pass
+
+    with pytest.raises(RunRefusedError, match=r"'check' does not touch 'scores' any more, .* about 1 row of"):
+        await desk.run(other)
+    await desk.withdraw()
+    assert (await desk.run(other)).status is RunStatus.COMPLETED
+    assert desk.rows() == [(0, 5), (1, -1), (2, -2), (3, -3)]
+
+
 async def test_all_lost_rows_are_named_as_ranges(tmp_path: Path) -> None:
     desk = await Desk.open(tmp_path)
     await desk.amend("1,1,10", "2,2,20", "3,3,30")
-    emptied = Pipeline("p", ingest_files=[IngestFileSpec("scores", "scores.csv", SCHEMA)])
+    emptied = Pipeline("p", ingest_files=scores_file())
     emptied.add_filter("drop", AstroFileSpec("scores"), remove=pl.col("id") > 0)
     emptied.add_check("check", expect("too low", pl.col("score") >= 0), AstroFileSpec("scores"))
     result = await desk.run(emptied, rerun=("drop",))
@@ -154,10 +218,18 @@ async def test_a_step_that_completed_with_a_decision_runs_again_without_it(tmp_p
     assert desk.rows() == [(0, 5), (1, 10)]
     with pytest.raises(RunRefusedError, match="is completed"):
         await desk.run(make_pipeline())
-    await desk.withdraw(1, 3)
+    assert (await desk.withdraw(1, 3)).waiting == Waiting(0, 0, 2)
+    record = read_run(tmp_path, desk.run_id)
+    assert (record.status, record.detail) == (
+        RunStatus.INTERRUPTED,
+        "decisions that it was completed with have been withdrawn",
+    )
+    assert [run.is_decided for run in list_runs(tmp_path)[0]] == [True]
     _, planned = plan(make_pipeline(), pipeline_dir=tmp_path, run_id=desk.run_id)
     assert planned.by_reason() == {"withdrawn": ["check"]}
-    assert (await desk.run(make_pipeline())).status is RunStatus.QUARANTINED
+    # Without being named: it has something to do.
+    result = await astro_async.run(make_pipeline(), pipeline_dir=tmp_path)
+    assert (result.run_id, result.status) == (desk.run_id, RunStatus.QUARANTINED)
     assert desk.parked() == [(1, -1, "too low"), (3, -3, "too low")]
     assert (await desk.run(make_pipeline(lowest=-9))).status is RunStatus.COMPLETED
     assert desk.rows() == [(0, 5), (1, -1), (3, -3)]

@@ -215,9 +215,20 @@ def test_a_completed_run_that_has_to_run_again_stays(project: tuple[Path, str, s
     assert len(patches) == 2
     for options in ([], ["--quarantine"]):
         told = astro("cleanup", run_id, *options, "--yes", "-C", folder, code=1).stderr
-        assert "it has yet to run again without decisions that were withdrawn" in told
+        assert "it is interrupted, not completed (--unfinished)" in told
+        astro("cleanup", *options, "--dry-run", "-C", folder)
+        assert run_id not in [
+            run["run_id"] for run in document("cleanup", *options, "--dry-run", "-C", folder)["runs"]
+        ]
     assert all(path.exists() for path in patches)
-    astro("run", run_id, "-C", folder, code=3)
+    listed = {
+        run["run_id"]: (run["status"], run["is_next"]) for run in document("list", "-C", folder)["runs"]
+    }
+    assert listed[run_id] == ("interrupted", True)
+    assert f"run {run_id} is interrupted" in astro("status", "-C", folder, code=1).stdout
+    shown = " ".join(astro("show", run_id, "-C", folder).stdout.split())
+    assert "decisions that it was completed with have been withdrawn" in shown
+    assert f"run {run_id}: the newest that has something to do" in astro("run", "-C", folder, code=3).stdout
     assert read_quarantine(folder, run_id, "check", "scores")["id"].to_list() == [2]
     write_pipeline(folder, PARKING.replace('pl.col("score") >= 0', 'pl.col("score") >= -9'))
     astro("run", run_id, "-C", folder)

@@ -100,8 +100,49 @@ def test_a_file_that_nobody_touched_amends_nothing(name: str, project: Path) -> 
         "step_id": "low",
         "file": "scores",
         "rows": 0,
+        "rows_still_amended": 0,
+        "rows_still_discarded": 0,
     }
     assert read_run(project, "latest").patches == []
+
+
+def test_rows_as_they_were_parked_do_not_take_a_decision_back_and_that_is_said(project: Path) -> None:
+    run_id = read_run(project, "latest").run_id
+    astro("quarantine", "export", "latest", "low", "-o", "low.csv")
+    Path("wrong.csv").write_text("_astro_row,id,score\n0,1,5\n")
+    astro("quarantine", "amend", "latest", "low", "wrong.csv", "--yes")
+    told = astro("quarantine", "amend", "latest", "low", "low.csv").stdout
+    withdraw = f"astro quarantine withdraw {run_id} low --rows"
+    assert told == (
+        "nothing to amend: 2 rows, all as they were parked\nof rows that are as they were parked, 1 was "
+        f"amended before, and that stands; to take it back: {withdraw} 0\n"
+    )
+    told = astro("quarantine", "export", "latest", "low", "-o", "again.csv").stdout
+    assert "1 of them is decided already (amended 1); the file shows it as it was parked\n" in told
+    assert Path("again.csv").read_text() == Path("low.csv").read_text()
+    astro("quarantine", "discard", "latest", "low", "--rows", "3", "--because", "x", "--yes")
+    told = astro("quarantine", "export", "latest", "low", "-o", "again.csv", "--force").stdout
+    assert "2 of them are decided already (amended 1, discarded 1); the file shows them as they were" in told
+    # Only the rows that are written count.
+    made = document("quarantine", "export", "latest", "low", "-o", "one.csv", "--limit", "1")
+    assert (made["rows"], made["rows_amended_waiting"], made["rows_discarded_waiting"]) == (1, 1, 0)
+    told = astro("quarantine", "amend", "latest", "low", "low.csv").stdout
+    assert (
+        f"1 was amended and 1 was discarded before, and that stands; to take it back: {withdraw} 0,3" in told
+    )
+    # Where another row differs it is said, too.
+    edit("low.csv", ("1,-5", "1,6"))
+    made = document("quarantine", "amend", "latest", "low", "low.csv", "--yes")
+    assert (made["rows"], made["rows_still_amended"], made["rows_still_discarded"]) == (1, 0, 1)
+    assert len(read_run(project, "latest").patches) == 3
+    # A row that is parked as a decision made it is no longer decided about.
+    edit("low.csv", ("1,6", "1,-6"))
+    astro("quarantine", "amend", "latest", "low", "low.csv", "--yes")
+    astro("run", code=3)
+    astro("quarantine", "export", "latest", "low", "-o", "again.csv", "--force")
+    assert Path("again.csv").read_text().splitlines()[1:] == ["0,too low,1,-6"]
+    told = astro("quarantine", "amend", "latest", "low", "again.csv").stdout
+    assert told == "nothing to amend: 1 row, all as they were parked\n"
 
 
 def test_amend_shows_values_only_when_asked_and_asks_before_it_stores(project: Path) -> None:

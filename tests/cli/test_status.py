@@ -32,7 +32,7 @@ def summary(status: RunStatus, hours: float, run_id: str = "k3x9a", **counts: in
         (summary(RunStatus.FAILED, 5, quarantined=1, blocked=1, rows=1), 3, "1 row in quarantine"),
         (summary(RunStatus.FAILED, 5, quarantined=1, failed=1, rows=1), 1, "1 step failed, 1 row in quarant"),
         (summary(RunStatus.FAILED, 5, complete=1, pending=1), 1, "could not be brought to its end"),
-        (summary(RunStatus.INTERRUPTED, 5, complete=1), 1, "did not come to its end"),
+        (summary(RunStatus.INTERRUPTED, 5, complete=1), 1, "it has yet to come to its end"),
         (summary(RunStatus.INGESTED, 5), 1, "nobody has run it"),
         (
             summary(RunStatus.COMPLETED, 27, complete=4),

@@ -295,6 +295,24 @@ def test_patches_are_kept_in_order() -> None:
     assert story.run.patches == [Patch("s", "f", path, 2, 1, "why", TIME) for path in ("p1", "p2")]
 
 
+@pytest.mark.parametrize("status", ["completed", "quarantined", "failed", "interrupted"])
+@pytest.mark.parametrize("given", [0, 2])
+def test_only_a_completed_run_is_reopened_by_a_withdrawal_of_what_it_was_given(
+    given: int, status: str
+) -> None:
+    before = RunStatus(status)
+    story = story_in_run_status(before)
+    head = story.head("s")
+    story.tell(
+        RowsPatched(**head, file="f", path="p1", rows=2, discarded=0, withdrawn=2, withdrawn_waiting=given)
+    )
+    is_reopened = before is RunStatus.COMPLETED and given
+    assert story.run.status is (RunStatus.INTERRUPTED if is_reopened else before)
+    assert (story.run.detail or "").startswith("decisions") is bool(is_reopened)
+    story.plan("s")
+    assert (story.run.status, story.run.detail) == (RunStatus.RUNNING, None)
+
+
 def test_a_patch_that_names_no_step_is_refused() -> None:
     story = story_in_run_status(RunStatus.QUARANTINED)
     event = RowsPatched(**story.head(), file="f", path="p", rows=2, discarded=1)

@@ -11,15 +11,18 @@ from typing import Any
 
 import polars as pl
 import pytest
+import xlsxwriter  # type: ignore[import-untyped]
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from astro_async._frames.amendments import Amendment, compare_rows
 from astro_async._frames.columns import REASON_COLUMN, ROW_COLUMN
 from astro_async._frames.desk_files import Separator, file_format, read_rows, write_rows
+from astro_async._frames.patches import list_decisions
 from astro_async.exceptions import DeskError
 
 KINDS = ["csv", "parquet", "xlsx"]
+UNDECIDED = list_decisions([])
 
 
 def parked(columns: dict[str, pl.Series], rows: list[int | None] | None = None) -> pl.DataFrame:
@@ -39,7 +42,7 @@ def there_and_back(frame: pl.DataFrame, path: Path, **options: Any) -> Amendment
     back = read_rows(str(path), schema_of(frame))
     assert back.rows.schema == frame.drop(REASON_COLUMN).schema
     assert back.rows.equals(frame.drop(REASON_COLUMN), null_equal=True)
-    return compare_rows(frame, back)
+    return compare_rows(frame, back, UNDECIDED)
 
 
 UTC = dt.UTC
@@ -132,7 +135,7 @@ def test_edits_land_on_exactly_their_rows(tmp_path: Path, before: pl.DataFrame, 
     path = tmp_path / "rows.csv"
     with path.open("wb") as file:
         write_rows(after[kept], file, "csv")
-    amendment = compare_rows(before, read_rows(str(path), schema_of(before)))
+    amendment = compare_rows(before, read_rows(str(path), schema_of(before)), UNDECIDED)
     differs = before[name].ne_missing(after[name])
     expected = [row for row in range(before.height) if row in kept and differs[row]]
     assert amendment.positions.to_list() == expected
@@ -166,6 +169,34 @@ def test_every_kind_of_value_in_every_format(kind: str, tmp_path: Path) -> None:
     assert there_and_back(everything(), tmp_path / f"rows.{kind}").rows == 0
 
 
+@pytest.mark.parametrize("separator", [",", ";"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_name_of_a_column_in_every_format(kind: str, separator: Separator, tmp_path: Path) -> None:
+    names = ['say "hi"', "x,y", "a;b", "two\nlines", '"', '""', " padded ", "column_3", "tab\there", "ä"]
+    frame = parked({name: pl.Series([f"{name} 0", None]) for name in names})
+    path = tmp_path / f"rows.{kind}"
+    assert there_and_back(frame, path, separator=separator).rows == 0
+    edited = frame.with_columns(pl.Series('say "hi"', ['say "hi" 0', "new"]))
+    with path.open("wb") as file:
+        write_rows(edited, file, kind, separator=separator)
+    amendment = compare_rows(frame, read_rows(str(path), schema_of(frame)), UNDECIDED)
+    assert [(each.column, each.rows) for each in amendment.changes] == [('say "hi"', 1)]
+    assert amendment.replacement.rows() == [("new", *[None] * (len(names) - 1))]
+
+
+def test_of_many_columns_only_some_are_named(tmp_path: Path) -> None:
+    frame = parked({f"c{number}": pl.Series([1]) for number in range(300)})
+    path = tmp_path / "rows.csv"
+    path.write_text(f"{ROW_COLUMN},c0\n0,1\n")
+    with pytest.raises(DeskError) as caught:
+        read_rows(str(path), schema_of(frame))
+    assert str(caught.value) == (
+        f"{path} lacks 'c1', 'c2', 'c3', 'c4', 'c5', 'c6', 'c7', 'c8' and 291 more: the columns are those of "
+        f"the export, '{ROW_COLUMN}' and 'c0', 'c1', 'c2', 'c3', 'c4', 'c5', 'c6', 'c7' and 292 more. "
+        "Nothing is stored"
+    )
+
+
 def test_null_and_empty_text_stay_apart_in_the_bytes(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     there_and_back(parked({"id": pl.Series(["", None, "007"])}), path)
@@ -178,7 +209,7 @@ def test_what_a_spreadsheet_does_to_a_file_is_understood(tmp_path: Path) -> None
     frame = parked({"id": pl.Series(["007", "008"]), "truth": pl.Series([True, None])})
     path = tmp_path / "rows.csv"
     path.write_bytes(f"\ufefftruth;{ROW_COLUMN};id\r\nFALSE;1;008\r\nTRUE;0;007\r\n;;\r\n".encode())
-    amendment = compare_rows(frame, read_rows(str(path), schema_of(frame)))
+    amendment = compare_rows(frame, read_rows(str(path), schema_of(frame)), UNDECIDED)
     assert amendment.positions.to_list() == [1]
     assert amendment.replacement.rows() == [("008", False)]
 
@@ -189,7 +220,8 @@ def test_a_reformatted_column_is_suspicious(tmp_path: Path) -> None:
     lines = [f"{ROW_COLUMN},id,n", *(f"{n},{n},{9 if n == 3 else n}" for n in range(8))]
     path.write_text("\n".join(lines))
     changes = {
-        each.column: each for each in compare_rows(frame, read_rows(str(path), schema_of(frame))).changes
+        each.column: each
+        for each in compare_rows(frame, read_rows(str(path), schema_of(frame)), UNDECIDED).changes
     }
     assert (changes["id"].rows, changes["id"].is_suspicious) == (8, True)
     assert (changes["n"].rows, changes["n"].is_suspicious) == (1, False)
@@ -204,6 +236,7 @@ SMALL = parked({"id": pl.Series(["a", "b"]), "score": pl.Series([1, 2])}, rows=[
         ("", "is empty"),
         (f"{ROW_COLUMN},id\n4,a\n", "lacks 'score'"),
         (f"{ROW_COLUMN},id,score,extra\n4,a,1,x\n", "has 'extra'"),
+        (f"{ROW_COLUMN},id,score,id\n4,a,1,x\n", "has 'id' twice"),
         ("id,score\na,1\n", f"lacks '{ROW_COLUMN}'"),
         (f"{ROW_COLUMN},id,score\n4,a\n", "line 2: 2 fields where the header has 3"),
         (f"{ROW_COLUMN},id,score\n4,a,1,9\n", "line 2: 4 fields"),
@@ -222,7 +255,7 @@ def test_what_does_not_fit_is_refused_by_line_and_without_values(
     path = tmp_path / "rows.csv"
     path.write_text(content)
     with pytest.raises(DeskError) as caught:
-        compare_rows(SMALL, read_rows(str(path), schema_of(SMALL)))
+        compare_rows(SMALL, read_rows(str(path), schema_of(SMALL)), UNDECIDED)
     assert message in str(caught.value)
     assert str(path) in str(caught.value)
     assert "secret" not in str(caught.value)
@@ -250,6 +283,63 @@ def test_a_parquet_of_other_types_is_refused(tmp_path: Path) -> None:
     SMALL.with_columns(score=pl.Series(["1", "2"])).write_parquet(path)
     with pytest.raises(DeskError, match=r"'score' \(String to Int64\)"):
         read_rows(str(path), schema_of(SMALL))
+
+
+def write_cells(path: Path, rows: list[list[Any]]) -> None:
+    """Write a workbook in which days and instants are cells of dates, as a spreadsheet makes them."""
+    with xlsxwriter.Workbook(str(path)) as book:
+        sheet, shown = book.add_worksheet(), book.add_format({"num_format": "yyyy-mm-dd"})
+        for number, values in enumerate(rows):
+            for column, value in enumerate(values):
+                if isinstance(value, dt.date):
+                    sheet.write_datetime(number, column, value, shown)
+                else:
+                    sheet.write(number, column, value)
+
+
+def test_cells_of_dates_are_days_and_instants(tmp_path: Path) -> None:
+    day, moment = dt.date(2026, 2, 28), dt.datetime.fromisoformat("2026-03-01 04:05:06.250")
+    frame = parked(
+        {
+            "day": pl.Series([day, day, None], dtype=pl.Date),
+            "moment": pl.Series([moment, moment, None], dtype=pl.Datetime("us")),
+        }
+    )
+    path = tmp_path / "rows.xlsx"
+    head = [ROW_COLUMN, "day", "moment"]
+    midnight = dt.datetime.fromisoformat("2026-12-31")
+    # Untouched but made dates of; other ones; one as text, and a day where an instant is due.
+    rows = [
+        ["0", day, moment],
+        ["1", dt.date(2026, 3, 1), midnight],
+        ["2", "2026-01-02", dt.date(1999, 1, 1)],
+    ]
+    write_cells(path, [head, *rows])
+    amendment = compare_rows(frame, read_rows(str(path), schema_of(frame)), UNDECIDED)
+    assert amendment.positions.to_list() == [1, 2]
+    assert amendment.replacement.rows() == [
+        (dt.date(2026, 3, 1), midnight),
+        (dt.date(2026, 1, 2), dt.datetime.fromisoformat("1999-01-01")),
+    ]
+
+
+def test_a_cell_with_a_time_is_no_day(tmp_path: Path) -> None:
+    frame = parked(
+        {
+            "day": pl.Series([None, None], dtype=pl.Date),
+            "instant": pl.Series([None, None], dtype=pl.Datetime("us", "UTC")),
+        }
+    )
+    path = tmp_path / "rows.xlsx"
+    head = [ROW_COLUMN, "day", "instant"]
+    moment = dt.datetime.fromisoformat("2026-03-01 00:00:01")
+    write_cells(path, [head, ["0", dt.date(2026, 3, 1)], ["1", moment]])
+    with pytest.raises(DeskError, match=r"row 3, column 'day': not Date"):
+        read_rows(str(path), schema_of(frame))
+    # As a text without offset, it is of the zone of the column.
+    write_cells(path, [head, ["0", dt.date(2026, 3, 1), moment]])
+    back = read_rows(str(path), schema_of(frame)).rows
+    assert back.rows() == [(0, dt.date(2026, 3, 1), moment.replace(tzinfo=UTC))]
 
 
 def test_a_cell_that_a_sheet_cannot_hold_is_refused(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ __all__ = [
     "choose_decided",
     "choose_flow",
     "choose_flows",
+    "count_standing",
     "count_waiting",
     "find_same_again",
     "flows_in_quarantine",
@@ -208,6 +209,23 @@ def count_waiting(record: RunRecord, step_id: str, name: str) -> Waiting:
                 break
             return Waiting(patch.amended_waiting, patch.discarded_waiting, patch.withdrawn_waiting)
     return Waiting()
+
+
+def count_standing(record: RunRecord, step_id: str, name: str) -> int:
+    """Count the rows of a step and file about which decisions stand.
+
+    A row that was decided about after each of several attempts counts for each, until some are withdrawn.
+    """
+    earlier = waiting = attempt = 0
+    for patch in record.patches:
+        if (patch.step_id, patch.file) != (step_id, name):
+            continue
+        if patch.attempt != attempt:
+            earlier, waiting, attempt = earlier + waiting, 0, patch.attempt
+        waiting = patch.amended_waiting + patch.discarded_waiting
+        if patch.withdrawn:
+            earlier = patch.standing - waiting
+    return earlier + waiting
 
 
 def has_decisions(patches: Iterable[Patch], removed: Iterable[str]) -> bool:

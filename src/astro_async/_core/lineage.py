@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from astro_async._core.decisions import group_patches, withdrawn_steps
+from astro_async._core.decisions import count_standing, group_patches, withdraw_command, withdrawn_steps
 from astro_async._core.events import VersionWritten
 from astro_async._core.graph import Graph, StepNode
 from astro_async._core.names import StepId
@@ -114,7 +114,8 @@ def plan_run(graph: Graph, run: RunRecord, *, rerun: Collection[str] = ()) -> Pl
 
     Raises:
         UnknownNameError: `rerun` names a step that the pipeline does not have.
-        RunRefusedError: A step would read a version that was dropped.
+        RunRefusedError: A step would read a version that was dropped; or decisions stand about rows of a step
+            that the pipeline no longer has, or that touches their file no more.
     """
     unknown = sorted(set(rerun) - set(graph.position))
     if unknown:
@@ -151,6 +152,7 @@ def plan_run(graph: Graph, run: RunRecord, *, rerun: Collection[str] = ()) -> Pl
             f"without the steps that are gone, {lost[0]} would be the last version, but it was dropped to "
             f"free its bytes: {_where_to_begin(lost, run, graph)}"
         )
+    _refuse_forgotten(graph, run, again)
     removed = tuple(StepId(step_id) for step_id in run.steps if step_id not in graph.position)
     return Plan(again, because, removed, tuple(stale))
 
@@ -207,6 +209,34 @@ def _refuse_dropped(node: StepNode, current: dict[str, str], run: RunRecord, gra
         raise RunRefusedError(
             f"step {node.step_id!r} needs {gone[0]}, a version that was dropped to free its bytes: "
             f"{_where_to_begin(gone, run, graph)}"
+        )
+
+
+def _refuse_forgotten(graph: Graph, run: RunRecord, again: Collection[str]) -> None:
+    """Refuse a plan by which nobody would be given what an operator decided."""
+    for (step_id, name), groups in group_patches(run.patches).items():
+        if step_id not in run.steps:
+            continue
+        position = graph.position.get(step_id)
+        if position is None:
+            what = "is no step of the pipeline any more"
+            way = f"give the step its old name back (step_id={step_id!r})"
+        elif step_id in again and name not in graph.nodes[position].files:
+            what = f"does not touch {name!r} any more"
+            way = "give it the file back"
+        else:
+            continue
+        is_removed = any(patch.path in run.dropped for group in groups for patch in group)
+        rows = count_standing(run, step_id, name)
+        about = f"{rows:,} {'row' if rows == 1 else 'rows'} of {name!r}"
+        other = (
+            "ingest the source again"
+            if is_removed
+            else f"take them back: {withdraw_command(run.run_id, step_id, name)} --all"
+        )
+        raise RunRefusedError(
+            f"{step_id!r} {what}, but decisions stand for it about {about} (astro quarantine stats "
+            f"{run.run_id}), and nothing would apply them: {way}, or {other}"
         )
 
 

@@ -157,7 +157,7 @@ class RunRecord(msgspec.Struct):
         unlinked: Names given with `save_to` by attempts that are forgotten, until the run has ended: a link
             that no record names any more may still be there.
         dropped: Versions and patches that were removed, though records name them.
-        detail: Why the last invocation ended as it did.
+        detail: Why the last invocation ended as it did, or why it has to run again.
         seq: Number of the last event.
         finished_at: When the last invocation ended; ISO 8601, UTC.
     """
@@ -253,6 +253,9 @@ def fold(run: RunRecord, event: AnyEvent) -> None:
     if record is None:
         raise IllegalTransitionError(f"{kind_of(event)} for {event.step_id!r}, which was never planned")
     if type(event) is RowsPatched:
+        if run.status is RunStatus.COMPLETED and event.withdrawn_waiting:
+            run.status = next_run_status("rows_patched", run.status, RunStatus.INTERRUPTED, run.run_id)
+            run.detail = "decisions that it was completed with have been withdrawn"
         run.patches.append(_patch(event))
         run.seq = event.seq
         return

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from astro_async._core.decisions import has_decisions, withdrawn_steps
+from astro_async._core.decisions import has_decisions
 from astro_async._core.records import RunRecord
 from astro_async._core.selection import RunSummary
 from astro_async._core.status import RunStatus
@@ -42,13 +42,10 @@ def refuse_removal(
 
 
 def refuse_record(run: RunRecord, *, unfinished: bool = False) -> str | None:
-    """Return the same for the record of a run, which also tells whether what it applied was withdrawn."""
+    """Return the same for the record of a run."""
     rows = sum(flow.rows_quarantined for step in run.steps.values() for flow in step.files if flow.parts)
     is_decided = has_decisions(run.patches, run.removed)
-    why = refuse_removal(run.status, rows, is_decided=is_decided, unfinished=unfinished)
-    if why is None and run.status is RunStatus.COMPLETED and not unfinished and withdrawn_steps(run):
-        return "has yet to run again without decisions that were withdrawn (--unfinished)"
-    return why
+    return refuse_removal(run.status, rows, is_decided=is_decided, unfinished=unfinished)
 
 
 def select_removable(

@@ -86,6 +86,8 @@ RUN_TRANSITIONS: Final[dict[tuple[str, RunStatus], frozenset[RunStatus]]] = {
     ("run_finished", RunStatus.QUARANTINED): frozenset({RunStatus.RUNNING}),
     ("run_finished", RunStatus.FAILED): frozenset({RunStatus.RUNNING}),
     ("run_finished", RunStatus.INTERRUPTED): frozenset({RunStatus.RUNNING}),
+    # What the run was completed with has been withdrawn.
+    ("rows_patched", RunStatus.INTERRUPTED): frozenset({RunStatus.COMPLETED}),
 }
 
 

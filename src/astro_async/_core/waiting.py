@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from astro_async._core.decisions import group_patches
 from astro_async._core.graph import Graph, StepNode
 from astro_async._core.records import RunRecord, StepRecord
 from astro_async._core.status import SETTLED, RunStatus, StepStatus, is_satisfied
@@ -51,7 +52,9 @@ def explain_waiting(graph: Graph, run: RunRecord, step_id: str) -> list[str]:
     """
     position = graph.position.get(step_id)
     if position is None:
-        return ["it is no step of the pipeline any more: the next `astro run` forgets it"]
+        is_decided = any(step == step_id for step, _ in group_patches(run.patches))
+        then = "is refused while decisions about its rows stand" if is_decided else "forgets it"
+        return [f"it is no step of the pipeline any more: the next `astro run` {then}"]
     node, record = graph.nodes[position], run.steps.get(step_id)
     if record is None:
         when = "the run has not been run yet" if not run.steps else "it is new in the pipeline"

@@ -30,7 +30,14 @@ from astro_async._executor.clock import format_time
 from astro_async._executor.desk import take_rows
 from astro_async._frames.columns import REASON_COLUMN, ROW_COLUMN
 from astro_async._frames.parquet import load_frame, read_schema, write_frame
-from astro_async._frames.patches import build_patch, count_decisions, load_patches, merge_decisions
+from astro_async._frames.patches import (
+    IS_DISCARDED,
+    build_patch,
+    count_decisions,
+    list_decisions,
+    load_patches,
+    merge_decisions,
+)
 from astro_async._frames.positions import describe_positions
 from astro_async._store.atomic import Disk
 from astro_async._store.layout import patch_paths
@@ -47,7 +54,6 @@ __all__ = [
     "record_withdrawal",
 ]
 
-_IS_DISCARDED: Final = "is_discarded"
 _MOST_RANGES: Final = 20
 
 
@@ -213,14 +219,7 @@ def load_decided(directory: str, record: RunRecord, step_id: str, name: str) -> 
             f"what was decided about rows of {name!r} for step {step_id!r} was removed "
             "(`astro cleanup --quarantine`), so it cannot be withdrawn: ingest the source again"
         )
-    empty = pl.DataFrame(schema={ROW_COLUMN: pl.UInt64, _IS_DISCARDED: pl.Boolean})
-    decided = [
-        patch.select(ROW_COLUMN, pl.col("replacement").is_null().alias(_IS_DISCARDED))
-        for patch in load_patches(patch_paths(directory, groups))
-    ]
-    return (
-        pl.concat([empty, *decided]).drop_nulls(ROW_COLUMN).unique(ROW_COLUMN, keep="last").sort(ROW_COLUMN)
-    )
+    return list_decisions(load_patches(patch_paths(directory, groups)))
 
 
 def choose_decisions(decided: DecidedRows, positions: Sequence[range] | None) -> pl.DataFrame:
@@ -301,7 +300,7 @@ def record_withdrawal(
             standing=decided.rows.height - patch.height,
         )
         _store_patch(store, patch, event, disk)
-        was_discarded = int(chosen.get_column(_IS_DISCARDED).sum())
+        was_discarded = int(chosen.get_column(IS_DISCARDED).sum())
         was_amended = patch.height - was_discarded
         return Decision(run_id, step_id, name, patch.height, counted, was_amended, was_discarded)
     finally:

@@ -44,7 +44,7 @@ def export_rows(
     has_mark: bool = False,
     over_existing: bool = False,
     disk: Disk,
-) -> int:
+) -> pl.DataFrame:
     """Write parked rows to a file; whoever looks sees all of it or nothing. Blocks.
 
     Args:
@@ -58,7 +58,7 @@ def export_rows(
         disk: The seam.
 
     Returns:
-        How many rows were written.
+        The rows that were written, as in `ParkedRows.rows`.
 
     Raises:
         DeskError: The file exists, no row has that reason, or the format cannot hold a value.
@@ -96,7 +96,7 @@ def export_rows(
     except BaseException:
         remove_files(temporary)
         raise
-    return rows.height
+    return rows
 
 
 # -- back --------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ def compare_file(parked: ParkedRows, path: str) -> Amendment:
     Raises:
         DeskError: The file cannot be read, or does not fit the parked rows.
     """
-    return compare_rows(parked.rows, read_rows(path, parked.schema))
+    return compare_rows(parked.rows, read_rows(path, parked.schema), parked.decided)
 
 
 def choose_rows(parked: ParkedRows, positions: Sequence[range] | None) -> pl.DataFrame:

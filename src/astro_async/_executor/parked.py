@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from astro_async._core.decisions import choose_flow, given_patches, withdraw_command
+from astro_async._core.decisions import choose_flow, given_patches, waiting_group, withdraw_command
 from astro_async._core.events import FileFlow, PartWritten
 from astro_async._core.names import INGEST_STEP
 from astro_async._core.records import RunRecord, StepRecord
 from astro_async._frames.columns import REASON_COLUMN, ROW_COLUMN
 from astro_async._frames.parquet import load_frame, load_parts, read_schema, scan_frame
-from astro_async._frames.patches import apply_patches, load_patches
+from astro_async._frames.patches import apply_patches, list_decisions, load_patches
 from astro_async._frames.positions import find_positions
 from astro_async._store.layout import patch_paths, run_directory
 
@@ -31,6 +31,7 @@ class ParkedRows:
         flow: What it did with the file.
         rows: `_astro_row` (UInt64, the position in the snapshot; null where the step had changed the row
             before it set it aside), the reason, and the columns of the file.
+        decided: `_astro_row` and `is_discarded` of those about which a decision waits for the next run.
         is_private: Whether they are for the eyes of their owner only.
     """
 
@@ -38,6 +39,7 @@ class ParkedRows:
     step: StepRecord
     flow: FileFlow
     rows: pl.DataFrame
+    decided: pl.DataFrame
     is_private: bool
 
     @property
@@ -67,7 +69,9 @@ def load_parked(pipeline_dir: str, record: RunRecord, step_id: str | None, name:
     if known.null_count() and os.path.exists(f"{directory}/{flow.read}"):
         known = _find_others(_scan_given(directory, record, step, flow), rows, known)
     placed = rows.select(known.alias(ROW_COLUMN), REASON_COLUMN, pl.exclude(REASON_COLUMN))
-    return ParkedRows(record, step, flow, placed, record.files[flow.name].private)
+    waiting = waiting_group(record, step.step_id, flow.name)
+    decided = list_decisions(load_patches(patch_paths(directory, [waiting])) if waiting else [])
+    return ParkedRows(record, step, flow, placed, decided, record.files[flow.name].private)
 
 
 def load_parked_rows(directory: str, flow: FileFlow, limit: int = 0) -> pl.DataFrame:

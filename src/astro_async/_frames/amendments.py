@@ -13,6 +13,7 @@ import polars as pl
 
 from astro_async._frames.columns import REASON_COLUMN, ROW_COLUMN
 from astro_async._frames.desk_files import GivenRows
+from astro_async._frames.patches import IS_DISCARDED
 from astro_async._frames.positions import find_positions
 from astro_async.exceptions import DeskError
 
@@ -53,6 +54,9 @@ class Amendment:
         replacement: The same rows, as they came back.
         positions: Their positions in the step's input.
         changes: How each column differs in which something differs.
+        still_amended: Positions of rows that came back as they are parked, though an earlier decision, which
+            stands, amends them. Ascending.
+        still_discarded: The same of rows that an earlier decision leaves out.
     """
 
     rows_given: int
@@ -61,6 +65,8 @@ class Amendment:
     replacement: pl.DataFrame
     positions: pl.Series
     changes: tuple[ColumnChange, ...]
+    still_amended: tuple[int, ...] = ()
+    still_discarded: tuple[int, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -68,12 +74,13 @@ class Amendment:
         return self.original.height
 
 
-def compare_rows(parked: pl.DataFrame, given: GivenRows) -> Amendment:
+def compare_rows(parked: pl.DataFrame, given: GivenRows, decided: pl.DataFrame) -> Amendment:
     """Find what changed in rows that came back. Rows that are missing among them are left alone.
 
     Args:
         parked: `_astro_row`, the columns of the file, and the reason, of all rows that are parked.
         given: What came back.
+        decided: `_astro_row` and `is_discarded` of rows that are decided already.
 
     Raises:
         DeskError: A row is not parked, or there twice; or it has no position and was changed.
@@ -91,6 +98,9 @@ def compare_rows(parked: pl.DataFrame, given: GivenRows) -> Amendment:
     differs = pl.DataFrame([before[name].ne_missing(after[name]).alias(name) for name in columns])
     is_changed = differs.select(pl.any_horizontal(pl.all())).to_series()
     changes = [_describe_change(name, differs[name], after[name]) for name in columns if differs[name].any()]
+    same = after.filter(~is_changed).select(ROW_COLUMN)
+    still = decided.join(same, on=ROW_COLUMN, how="semi", maintain_order="left")
+    amended, discarded = still.filter(~pl.col(IS_DISCARDED)), still.filter(pl.col(IS_DISCARDED))
     return Amendment(
         rows_given=given.rows.height,
         rows_parked=parked.height,
@@ -98,6 +108,8 @@ def compare_rows(parked: pl.DataFrame, given: GivenRows) -> Amendment:
         replacement=after.filter(is_changed).select(columns),
         positions=after[ROW_COLUMN].filter(is_changed),
         changes=tuple(changes),
+        still_amended=tuple(amended[ROW_COLUMN]),
+        still_discarded=tuple(discarded[ROW_COLUMN]),
     )
 
 

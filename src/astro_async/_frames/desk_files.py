@@ -2,7 +2,7 @@
 
 Beside the columns of the file they have `_astro_row` and the reason. In CSV an unquoted empty field is null
 and `""` is empty text. In XLSX every cell is text, so that no spreadsheet reformats it; an empty cell
-is null, and a cell with two quote characters is empty text.
+is null, and a cell with two quote characters is empty text. Cells that became dates there are read as such.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ FORMATS: Final = ("csv", "parquet", "xlsx")
 
 _EMPTY_CELL: Final = '""'
 _MOST_PLACES: Final = 5
+_MOST_NAMES: Final = 8
 _INSTALL: Final = "XLSX needs more packages: pip install 'astro-async[xlsx]', or use .csv or .parquet"
 
 
@@ -95,7 +96,7 @@ def read_rows(path: str, schema: pl.Schema) -> GivenRows:
         raise DeskError(f"{path} does not exist: name the file that `astro quarantine export` wrote")
     if kind == "parquet":
         return _read_parquet(path, schema)
-    texts, place = _read_csv(path, schema) if kind == "csv" else _read_workbook(path)
+    texts, place = _read_csv(path, schema) if kind == "csv" else _read_workbook(path, schema)
     _check_columns(path, texts.columns, schema)
     numbered = texts.with_row_index("\0place").filter(~pl.all_horizontal(pl.col(texts.columns).is_null()))
     places = numbered["\0place"].to_list()
@@ -119,7 +120,7 @@ def _refuse_losses(rows: pl.DataFrame, texts: pl.DataFrame, kind: str) -> None:
     lost = [name for name in rows.columns if rows[name].ne_missing(back[name]).any()]
     if lost:
         raise DeskError(
-            f"{kind} cannot hold all values of {', '.join(map(repr, lost))} as they are: "
+            f"{kind} cannot hold all values of {_describe_names(lost)} as they are: "
             f"export to .parquet{' or .csv' if kind == 'xlsx' else ''}"
         )
 
@@ -130,7 +131,12 @@ def _refuse_losses(rows: pl.DataFrame, texts: pl.DataFrame, kind: str) -> None:
 def _read_csv(path: str, schema: pl.Schema) -> tuple[pl.DataFrame, Callable[[int], str]]:
     content = _read_text(path)
     dialect = CsvDialect(separator=_detect_separator(content, schema))
-    width = len(_split_header(content, dialect.separator))
+    names = _split_header(content, dialect.separator)
+    width = len(names)
+    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+        raise DeskError(
+            f"{path} has {_describe_names(twice)} twice: name each column once. Nothing is stored"
+        )
     for record in iter_odd_records(path, dialect, first_line=0, width=width):
         if record.is_blank:
             continue
@@ -139,9 +145,11 @@ def _read_csv(path: str, schema: pl.Schema) -> tuple[pl.DataFrame, Callable[[int
             what = "quotes that do not come in pairs around a whole field"
         raise DeskError(f"{path}, line {record.line}: {what}. Mend it; nothing is stored")
     try:
-        texts = pl.read_csv(
-            content.encode(), separator=dialect.separator, infer_schema=False, raise_if_empty=False
+        # As a header, its names would keep the quotes that are doubled in it.
+        records = pl.read_csv(
+            content.encode(), separator=dialect.separator, infer_schema=False, has_header=False
         )
+        texts = records.rename(dict(zip(records.columns, names, strict=True)))[1:]
     except PolarsError as error:
         # It may quote the line, which is data.
         raise DeskError(f"{path} is no CSV file that can be read ({type(error).__name__})") from None
@@ -211,7 +219,7 @@ def _write_workbook(texts: pl.DataFrame, file: IO[bytes]) -> None:
     book.close()
 
 
-def _read_workbook(path: str) -> tuple[pl.DataFrame, Callable[[int], str]]:
+def _read_workbook(path: str, schema: pl.Schema) -> tuple[pl.DataFrame, Callable[[int], str]]:
     try:
         import_module("fastexcel")
     except ImportError:
@@ -229,8 +237,17 @@ def _read_workbook(path: str) -> tuple[pl.DataFrame, Callable[[int], str]]:
         )
     except Exception as error:
         raise DeskError(f"{path} is no workbook that can be read ({type(error).__name__})") from None
-    texts = cells.select(_from_cell(pl.col(name)).alias(name) for name in cells.columns)
+    days = {name for name, dtype in schema.items() if isinstance(dtype, pl.Date)}
+    texts = cells.select(
+        _from_cell(_drop_midnight(pl.col(name)) if name in days else pl.col(name)).alias(name)
+        for name in cells.columns
+    )
     return texts, lambda row: f"row {row + 2}"
+
+
+def _drop_midnight(cell: pl.Expr) -> pl.Expr:
+    # Sheets have no days, only instants that are shown as days.
+    return cell.cast(pl.String).str.replace(r"^(\d{4}-\d{2}-\d{2}) 00:00:00$", "$1")
 
 
 def _to_cell(text: pl.Expr) -> pl.Expr:
@@ -268,15 +285,18 @@ def _check_columns(path: str, columns: Sequence[str], schema: pl.Schema) -> None
     missing = [name for name in (ROW_COLUMN, *schema) if name not in columns]
     extra = [name for name in columns if name not in wanted | {REASON_COLUMN}]
     problems = [
-        f"{what} {', '.join(map(repr, names))}"
-        for what, names in (("lacks", missing), ("has", extra))
-        if names
+        f"{what} {_describe_names(names)}" for what, names in (("lacks", missing), ("has", extra)) if names
     ]
     if problems:
         raise DeskError(
             f"{path} {' and '.join(problems)}: the columns are those of the export, {ROW_COLUMN!r} and "
-            f"{', '.join(map(repr, schema))}. Nothing is stored"
+            f"{_describe_names(list(schema))}. Nothing is stored"
         )
+
+
+def _describe_names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
+    return f"{', '.join(map(repr, names[:_MOST_NAMES]))}{more}"
 
 
 def _describe_bad(

@@ -16,7 +16,18 @@ from astro_async._frames.parquet import load_frame
 from astro_async._frames.positions import describe_positions, find_positions
 from astro_async.exceptions import QuarantineError, StepError
 
-__all__ = ["apply_patches", "build_patch", "count_decisions", "load_patches", "merge_decisions"]
+__all__ = [
+    "IS_DISCARDED",
+    "apply_patches",
+    "build_patch",
+    "count_decisions",
+    "list_decisions",
+    "load_patches",
+    "merge_decisions",
+]
+
+IS_DISCARDED = "is_discarded"
+
 
 _ORIGINAL = "original"
 _REPLACEMENT = "replacement"
@@ -83,6 +94,21 @@ def count_decisions(patch: pl.DataFrame) -> tuple[int, int]:
     """Return how many rows a patch amends, and how many it leaves out."""
     discarded = patch.get_column(_REPLACEMENT).null_count()
     return patch.height - discarded, discarded
+
+
+def list_decisions(patches: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Return which rows patches decide about; of patches about one position the last one counts.
+
+    Returns:
+        `_astro_row` (UInt64, each once, ascending) and `is_discarded` (Boolean).
+    """
+    empty = pl.DataFrame(schema={ROW_COLUMN: pl.UInt64, IS_DISCARDED: pl.Boolean})
+    decided = [
+        patch.select(ROW_COLUMN, pl.col(_REPLACEMENT).is_null().alias(IS_DISCARDED)) for patch in patches
+    ]
+    return (
+        pl.concat([empty, *decided]).drop_nulls(ROW_COLUMN).unique(ROW_COLUMN, keep="last").sort(ROW_COLUMN)
+    )
 
 
 def apply_patches(snapshot: pl.LazyFrame, patches: Sequence[pl.DataFrame], *, withdraw: str) -> pl.LazyFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator
 from typing import Annotated, Final
@@ -11,6 +12,7 @@ import typer
 from astro_async._executor.desk import compare_file
 from astro_async._frames.amendments import Amendment, ColumnChange
 from astro_async._frames.desk_text import format_values
+from astro_async._frames.positions import describe_positions
 from astro_async.cli.desk_options import (
     BecauseText,
     FileOption,
@@ -24,6 +26,7 @@ from astro_async.cli.options import (
     JsonOption,
     PipelineDirOption,
     RunArgument,
+    command_line,
     make_command,
     show_examples,
 )
@@ -34,6 +37,7 @@ from astro_async.desk import open_desk, store_amendment
 __all__ = ["change_lines", "command"]
 
 _MOST_VALUES: Final = 20
+_MOST_RANGES: Final = 20
 
 command = make_command()
 
@@ -65,8 +69,8 @@ def amend(
     """Give corrected rows back: the next run gives the step its input so.
 
     Shows by column what changes, then asks. Rows that are unchanged, or missing from the file, stay as they
-    are; a later decision about a row replaces an earlier one. Exit codes: 0 stored or nothing to store, 1 not
-    stored, 4 a run is going on.
+    are, and so does an earlier decision about them; a later one about a row replaces an earlier one. Exit
+    codes: 0 stored or nothing to store, 1 not stored, 4 a run is going on.
     """
     parked = open_desk(pipeline_dir, run, step, file)
     run_id, name = parked.record.run_id, parked.flow.name
@@ -74,6 +78,14 @@ def amend(
     screen = sys.stderr if json else sys.stdout
     for line in change_lines(amendment, show_values=show_values):
         print(line, file=screen)
+    of_file = "" if len(parked.step.files) == 1 else f" --file {shlex.quote(name)}"
+    withdraw = command_line(f"quarantine withdraw {run_id} {parked.step.step_id}{of_file}", pipeline_dir)
+    for line in _standing_lines(amendment, withdraw):
+        print(line, file=screen)
+    still = {
+        "rows_still_amended": len(amendment.still_amended),
+        "rows_still_discarded": len(amendment.still_discarded),
+    }
     changes = [
         {
             "column": change.column,
@@ -92,6 +104,7 @@ def amend(
                     "step_id": parked.step.step_id,
                     "file": name,
                     "rows": 0,
+                    **still,
                 }
             )
         return
@@ -104,6 +117,7 @@ def amend(
         json=json,
         because=because,
         changes=changes,
+        **still,
     )
 
 
@@ -127,6 +141,25 @@ def change_lines(amendment: Amendment, *, show_values: bool = False) -> Iterator
             f"warning: nearly every row of {', '.join(suspicious)} differs: has a spreadsheet reformatted "
             "it? Look with --show-values; .xlsx keeps text as it is"
         )
+
+
+def _standing_lines(amendment: Amendment, withdraw: str) -> Iterator[str]:
+    """Yield that decisions stand about rows that came back as they are parked, and how to take them back."""
+    kinds = {"amended": amendment.still_amended, "discarded": amendment.still_discarded}
+    rows = sorted(position for positions in kinds.values() for position in positions)
+    if not rows:
+        return
+    words = " and ".join(
+        f"{len(positions):,} {'was' if len(positions) == 1 else 'were'} {what}"
+        for what, positions in kinds.items()
+        if positions
+    )
+    chosen = describe_positions(rows, most=_MOST_RANGES)
+    more = "" if chosen == describe_positions(rows, most=len(rows)) else ",…"
+    yield (
+        f"of rows that are as they were parked, {words} before, and that stands; to take it back: "
+        f"{withdraw} --rows {chosen}{more}"
+    )
 
 
 def _describe_change(change: ColumnChange, rows_given: int) -> str:

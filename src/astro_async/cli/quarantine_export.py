@@ -11,6 +11,7 @@ import typer
 from astro_async._executor.desk import export_rows
 from astro_async._executor.parked import load_parked
 from astro_async._frames.columns import ROW_COLUMN
+from astro_async._frames.patches import IS_DISCARDED
 from astro_async._store.atomic import Disk
 from astro_async.cli.desk_options import DeskRunArgument, DeskStepArgument, FileOption
 from astro_async.cli.documents import SCHEMA_VERSION
@@ -87,7 +88,7 @@ def export(
     is empty text. Exit codes: 0 written, 1 not.
     """
     parked = load_parked(pipeline_dir, read_run(pipeline_dir, run), step, file)
-    rows = export_rows(
+    written = export_rows(
         parked,
         output,
         reason=reason,
@@ -98,6 +99,10 @@ def export(
         disk=Disk(),
     )
     record, step_id, name = parked.record, parked.step.step_id, parked.flow.name
+    rows = written.height
+    decided = parked.decided.join(written, on=ROW_COLUMN, how="semi")
+    discarded = int(decided[IS_DISCARDED].sum())
+    amended = decided.height - discarded
     unplaced = parked.rows[ROW_COLUMN].null_count()
     if json:
         print_document(
@@ -110,6 +115,8 @@ def export(
                 "rows": rows,
                 "rows_parked": parked.rows.height,
                 "rows_without_position": unplaced,
+                "rows_amended_waiting": amended,
+                "rows_discarded_waiting": discarded,
             }
         )
         return
@@ -121,6 +128,13 @@ def export(
             f"{describe_count(unplaced, 'row')} without {ROW_COLUMN}: the step had changed them before it "
             "set them aside, so they can be read but not amended"
         )
+    if decided.height:
+        told = {"amended": amended, "discarded": discarded}
+        words = ", ".join(f"{what} {count:,}" for what, count in told.items() if count)
+        is_decided, them = (
+            ("is decided", "it as it was") if decided.height == 1 else ("are decided", "them as they were")
+        )
+        print(f"{decided.height:,} of them {is_decided} already ({words}); the file shows {them} parked")
     of_file = "" if len(parked.step.files) == 1 else f" --file {name}"
     words = f"quarantine amend {record.run_id} {step_id} {shlex.quote(output)}{of_file}"
     print(f"next: correct the values, then: {command_line(words, pipeline_dir)}")

@@ -128,7 +128,7 @@ def _judge(run: RunSummary) -> tuple[int, str]:
     if run.status is RunStatus.COMPLETED:
         return 0, f"{describe_count(sum(run.counts.values()), 'step')} done"
     if run.status is RunStatus.INTERRUPTED:
-        return 1, "it did not come to its end"
+        return 1, "it has yet to come to its end"
     if run.status is RunStatus.INGESTED:
         return 1, "nobody has run it"
     if failed:
