@@ -123,7 +123,7 @@ class Invoker:
 
         Raises:
             PipelineError: The pipeline or the options make no sense.
-            RunRefusedError: The run is completed and has nothing to do, or a version that it needs is missing.
+            RunRefusedError: The run is completed and has nothing to do, or a version it needs is missing.
             RunLockedError: Another invocation is on this run.
             RunNotFoundError: There is no such run.
             StorageError: The disk refused; the last good records stand.
