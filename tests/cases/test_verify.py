@@ -605,11 +605,12 @@ def test_a_fault_is_found_while_the_run_goes_on(tmp_path: Path) -> None:
     seen: list[Verification] = []
 
     def look(ctx: StepContext, files: StepFiles) -> None:
-        (bench.folder / "ingested/teams.parquet").unlink()
+        # No other step needs it any more.
+        (bench.folder / "ingested/scores.parquet").unlink()
         seen.append(bench.verify())
 
     bench.run(make_pipeline(tag=look))
-    assert ("missing", "ingested/teams.parquet") in faults(seen[0])
+    assert ("missing", "ingested/scores.parquet") in faults(seen[0])
 
 
 def test_retries_leave_a_sound_run(bench: Bench) -> None:
