@@ -26,6 +26,7 @@ from astro_async._executor.clock import format_time, utc_now
 from astro_async._executor.ingest import ingest_source
 from astro_async._executor.ingest_check import SourceCheck, check_files
 from astro_async._executor.ingest_progress import IngestProgress
+from astro_async._executor.inputs import refuse_missing
 from astro_async._executor.invocation import Invoker, RunOptions, Services
 from astro_async._executor.stop import StopSwitch
 from astro_async._executor.telling import FinishCaller
@@ -370,12 +371,16 @@ def plan(
     Raises:
         PipelineError: The pipeline makes no sense.
         RunNotFoundError: There is no such run.
-        RunRefusedError: `rerun` names no step of the pipeline, or a version that a step needs was removed.
+        RunRefusedError: `rerun` names no step of the pipeline, or a version that a step needs is not there.
         JournalError: The run is damaged.
         StorageError: It cannot be read.
     """
     record = read_run(pipeline_dir, run_id)
-    return record, plan_run(pipeline.graph(record.files), record, rerun=rerun)
+    planned = plan_run(pipeline.graph(record.files), record, rerun=rerun)
+    if planned.has_work:
+        directory = run_directory(os.fspath(pipeline_dir), RunId(record.run_id))
+        refuse_missing(directory, record, planned, rerun)
+    return record, planned
 
 
 def verify(pipeline_dir: PathLike = ".", run_id: str = LATEST, *, repair: bool = False) -> Verification:

@@ -275,6 +275,31 @@ async def test_a_run_ends_when_only_hung_threads_are_left(retries: int, tmp_path
     assert read_file(tmp_path, run_id, "report").columns == ["id", "score", "before", "new_independent"]
 
 
+@pytest.mark.parametrize("swallows", [False, True], ids=["holds the loop", "swallows its cancellation"])
+async def test_an_async_step_that_returns_after_its_timeout_publishes_nothing(
+    tmp_path: Path, *, swallows: bool
+) -> None:
+    async def overrun(_ctx: StepContext, files: StepFiles) -> None:
+        files[0].save_in_place(SCORES.head(1))
+        deadline = anyio.current_effective_deadline()
+        if swallows:
+            try:
+                await anyio.sleep_forever()
+            except BaseException:
+                return
+        while anyio.current_time() <= deadline:
+            pass
+
+    pipeline = make_pipeline()
+    pipeline.add_step("overrun", overrun, Scores, timeout=0.05)
+    result = await ingest_and_run(pipeline, SCORES, tmp_path)
+    assert statuses(result) == {"overrun": "failed"}
+    assert detail_of(result, "overrun") == "timed out after 0.05 s"
+    assert step_of(result, "overrun").files == ()
+    assert files_below(run_directory(tmp_path, id_of(result)), "versions", "staging") == []
+    assert read_file(tmp_path, id_of(result), "scores").equals(SCORES)
+
+
 async def test_a_timeout_ends_an_async_step(tmp_path: Path) -> None:
     ended: list[str] = []
 

@@ -448,6 +448,81 @@ async def test_20a_a_reader_that_feeds_another_file(tmp_path: Path) -> None:
     assert read_file(tmp_path, id_of(first), "scores").equals(SCORES)
 
 
+# -- versions that somebody has removed -------------------------------------------------------------
+
+
+def add_one(_ctx: StepContext, files: StepFiles) -> None:
+    files[0].save_in_place(files[0].load().with_columns(pl.col("score") + 1))
+
+
+def declare_two_files(pipeline: Pipeline) -> None:
+    pipeline.add_step("raise scores", add_one, Scores)
+    pipeline.add_step("raise report", add_one, Report)
+    for name, spec in (("scores", Scores), ("report", Report)):
+        rules = expect("too low", pl.col("score") > 0)
+        pipeline.add_check(f"check {name}", rules, spec, depends_on=f"raise-{name}")
+
+
+async def refused(pipeline: Pipeline, tmp_path: Path, run_id: str, *rerun: str) -> str:
+    """Return why a run is refused, and see that nothing has been done."""
+    directory = run_directory(tmp_path, run_id)
+    journal = (directory / "events.jsonl").read_bytes()
+    with pytest.raises(RunRefusedError) as refusal:
+        await run(pipeline, pipeline_dir=tmp_path, run_id=run_id, rerun=rerun)
+    with pytest.raises(RunRefusedError) as forecast:
+        plan(pipeline, pipeline_dir=tmp_path, run_id=run_id, rerun=rerun)
+    assert str(forecast.value) == str(refusal.value)
+    assert (directory / "events.jsonl").read_bytes() == journal
+    assert not (directory / "staging").exists()
+    return str(refusal.value)
+
+
+async def test_a_version_that_is_missing_is_made_anew_by_its_step(tmp_path: Path) -> None:
+    pipeline = make_pipeline(declare_two_files, files=("scores", "report"))
+    result = await ingest_and_run(pipeline, {"scores": SCORES, "report": SCORES}, tmp_path)
+    run_id, directory = id_of(result), run_directory(tmp_path, id_of(result))
+    assert statuses(result)["check-scores"] == statuses(result)["check-report"] == "quarantined"
+    before = quarantined(tmp_path, run_id, "check-scores", "score")
+    assert len(before) == 1
+    (directory / "versions/scores/raise-scores.1.parquet").unlink()
+    assert await refused(pipeline, tmp_path, run_id) == (
+        f"versions/scores/raise-scores.1.parquet is missing from run {run_id}, and step 'check-scores' would "
+        f"read it: step 'raise-scores' made it, and `astro run {run_id} --rerun raise-scores` makes it anew"
+    )
+    # What another step makes is missing too: one command makes both.
+    (directory / "versions/report/raise-report.1.parquet").unlink()
+    message = await refused(pipeline, tmp_path, run_id, "raise-scores")
+    assert f"`astro run {run_id} --rerun raise-scores --rerun raise-report` makes it anew" in message
+    again = await run(pipeline, pipeline_dir=tmp_path, run_id=run_id, rerun=["raise-scores", "raise-report"])
+    assert statuses(again) == statuses(result)
+    assert quarantined(tmp_path, run_id, "check-scores", "score") == before
+    raised = pl.read_parquet(directory / "versions/scores/raise-scores.2.parquet")
+    assert raised.equals(SCORES.with_columns(pl.col("score") + 1))
+
+
+async def test_the_last_version_of_a_file_that_nobody_reads_is_missing(tmp_path: Path) -> None:
+    pipeline = make_pipeline(declare_two_files, files=("scores", "report"))
+    frames = {"scores": SCORES, "report": SCORES.with_columns(score=5)}
+    run_id = id_of(await ingest_and_run(pipeline, frames, tmp_path))
+    path = "versions/report/check-report.1.parquet"
+    if not (run_directory(tmp_path, run_id) / path).exists():
+        path = "versions/report/raise-report.1.parquet"
+    (run_directory(tmp_path, run_id) / path).unlink()
+    message = await refused(pipeline, tmp_path, run_id)
+    assert message.startswith(f"{path} is missing from run {run_id}: step ")
+
+
+async def test_an_ingested_version_that_is_missing_no_step_makes(tmp_path: Path) -> None:
+    pipeline = make_pipeline(declare_validate)
+    result = await ingest_and_run(pipeline, SCORES, tmp_path)
+    run_id, source = id_of(result), record_of(result).source_directory
+    (run_directory(tmp_path, run_id) / "ingested/scores.parquet").unlink()
+    assert await refused(pipeline, tmp_path, run_id) == (
+        f"ingested/scores.parquet is missing from run {run_id}, and step 'validate' would read it: no step "
+        f"makes it, so restore it from a copy, or ingest {source} again"
+    )
+
+
 async def test_20e_published_files_are_read_only(tmp_path: Path) -> None:
     modes: list[int] = []
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -604,11 +605,12 @@ def test_a_fault_is_found_while_the_run_goes_on(tmp_path: Path) -> None:
     seen: list[Verification] = []
 
     def look(ctx: StepContext, files: StepFiles) -> None:
-        (bench.folder / "ingested/teams.parquet").unlink()
+        # No other step needs it any more.
+        (bench.folder / "ingested/scores.parquet").unlink()
         seen.append(bench.verify())
 
     bench.run(make_pipeline(tag=look))
-    assert ("missing", "ingested/teams.parquet") in faults(seen[0])
+    assert ("missing", "ingested/scores.parquet") in faults(seen[0])
 
 
 def test_retries_leave_a_sound_run(bench: Bench) -> None:
@@ -653,3 +655,34 @@ def test_there_is_no_such_run(tmp_path: Path) -> None:
         verify(tmp_path)
     with pytest.raises(RunNotFoundError, match="there is no run 'abc12'"):
         verify(tmp_path, "abc12")
+
+
+@pytest.mark.parametrize("interrupts", [False, True], ids=["next run", "next run dies first"])
+def test_statistics_that_could_not_be_written_are_put_right_by_the_next_run(
+    tmp_path: Path, *, interrupts: bool
+) -> None:
+    in_the_way = tmp_path / "base" / ".astro"
+    in_the_way.parent.mkdir()
+    in_the_way.touch()
+    bench = Bench(tmp_path / "base")
+    bench.run(make_pipeline(tag=fail))
+    in_the_way.unlink()
+    (note,) = bench.verify().notes
+    assert note.kind == "statistics"
+    if interrupts:
+        with pytest.raises(Death):
+            bench.run(disk=MortalDisk(3))
+    bench.run()
+    assert bench.verify().findings == ()
+    with closing(sqlite3.connect(in_the_way / "stats.db")) as connection:
+        numbers = connection.execute(
+            "SELECT scope, subject, value FROM statistics WHERE action IN ('row_count', 'rows_in')"
+        )
+        rows = {(scope, subject): value for scope, subject, value in numbers}
+    # Of the first run and of the ingest; the second one ran only `tag` again.
+    assert rows[("file", "scores")] == rows[("step", "check")] == ROWS
+    assert rows[("step", "fine")] == 10
+
+
+def fail(_ctx: StepContext, _files: StepFiles) -> None:
+    raise ValueError("not tonight")

@@ -118,8 +118,10 @@ def ingest(folder: Path) -> str:
     return str(document("ingest", folder / "source", "-C", folder)["run_id"])
 
 
-def start(*arguments: str | Path, cwd: Path, **environment: str) -> subprocess.Popen[str]:
-    """Start `astro` as a process of its own."""
+def start(
+    *arguments: str | Path, cwd: Path, own_group: bool = False, **environment: str
+) -> subprocess.Popen[str]:
+    """Start `astro` as a process of its own, in a process group of its own if that is asked for."""
     return subprocess.Popen(
         [sys.executable, "-m", "astro_async", *map(str, arguments)],
         cwd=cwd,
@@ -127,6 +129,7 @@ def start(*arguments: str | Path, cwd: Path, **environment: str) -> subprocess.P
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, **environment},
+        start_new_session=own_group,
     )
 
 

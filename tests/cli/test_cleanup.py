@@ -245,6 +245,62 @@ def test_what_an_earlier_cleanup_left_is_removed(project: tuple[Path, str, str])
     assert {path.name for path in (folder / ".working").iterdir() if path.is_dir()} == {parked}
 
 
+@pytest.mark.parametrize("harm", ["journal lost", "journal damaged", "both lost", "manifest damaged too"])
+def test_a_run_that_cannot_be_read_goes_if_it_is_named(project: tuple[Path, str, str], harm: str) -> None:
+    folder, completed, parked = project
+    directory = folder / ".working" / parked
+    journal, manifest = directory / "events.jsonl", directory / "manifest.json"
+    match harm:
+        case "journal lost":
+            journal.unlink()
+        case "journal damaged":
+            journal.write_bytes(journal.read_bytes()[:-9])
+        case "both lost":
+            journal.unlink()
+            manifest.unlink()
+        case _:
+            journal.write_bytes(b"{}\n")
+            manifest.write_bytes(b"{}\n")
+    # Neither unnamed, nor without being given up.
+    assert parked not in astro("cleanup", "--unfinished", "--dry-run", "-C", folder).stdout
+    assert astro("cleanup", parked, "--yes", "-C", folder, code=1).stderr.count("error: ") == 1
+    told = astro("cleanup", parked, "--unfinished", "--dry-run", "-C", folder)
+    assert f"warning: run {parked} cannot be read: " in told.stderr
+    row = next(line for line in told.stdout.splitlines() if parked in line)
+    assert "cannot be read" in row
+    assert row.rstrip().endswith("kB")
+    assert (
+        "nobody can say whether rows are parked in a run that cannot be read; they go with it" in told.stdout
+    )
+    lock = acquire_lock(
+        str(directory / "run.lock"),
+        str(directory / "run.holder.json"),
+        disk=Disk(),
+        since="2026-11-30T08:00:00Z",
+        what="the run",
+    )
+    try:
+        refused = astro("cleanup", parked, "--unfinished", "--yes", "-C", folder, code=4)
+        assert f"run {parked} is locked by process" in refused.stderr
+    finally:
+        lock.release()
+    assert directory.exists()
+    done = document("cleanup", parked, "--unfinished", "--yes", "-C", folder)
+    assert [(run["run_id"], run["status"], run["is_removed"]) for run in done["runs"]] == [
+        (parked, None, True)
+    ]
+    assert os.listdir(folder / ".working") == [completed]
+
+
+def test_a_run_of_a_later_version_is_whole_and_stays(project: tuple[Path, str, str]) -> None:
+    folder, completed, _ = project
+    manifest = folder / ".working" / completed / "manifest.json"
+    later = manifest.read_text().replace('"schema_version":1', '"schema_version":99')
+    manifest.write_text(later)
+    assert "99" in astro("cleanup", completed, "--unfinished", "--yes", "-C", folder, code=1).stderr
+    assert manifest.read_text() == later
+
+
 def test_without_any_run(tmp_path: Path) -> None:
     assert astro("cleanup", "-C", tmp_path).stdout.startswith("nothing to remove")
     assert document("cleanup", "--dry-run", "-C", tmp_path)["runs"] == []

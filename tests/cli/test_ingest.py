@@ -196,7 +196,7 @@ def test_a_failed_ingest_of_a_packed_file_leaves_nothing(folder: Path) -> None:
 
 
 def test_a_check_ends_as_the_ingest_would_where_rows_would_be_parked(folder: Path) -> None:
-    parking = PIPELINE.replace('pl.Date})', 'pl.Date}, on_bad_rows="quarantine")')
+    parking = PIPELINE.replace("pl.Date})", 'pl.Date}, on_bad_rows="quarantine")')
     (folder / "pipeline.py").write_text(parking)
     source = deliver(folder, orders="id,qty,day\n1,2,2026-01-01\nx,3,2026-01-02\n")
     checked = astro("ingest", "--check", source, "-C", str(folder))

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from astro_async.cli.app import main
 from cli.commands import GATED, GOOD, HEAD, astro, document, ingest, make_project, start
 
 PATIENCE_S = 120
@@ -369,6 +370,70 @@ def test_a_trace_of_a_run_that_goes_on(gated: Gate) -> None:
     gated.let_on()
     process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
+
+
+# Does what `-m` does, and sends SIGINT when a module is looked for, as a quick hand would.
+QUICK_HAND = """
+import os, runpy, signal, sys
+
+class Hand:
+    def find_spec(self, name, path=None, target=None):
+        if name == wanted:
+            os.kill(os.getpid(), signal.SIGINT)
+
+wanted = sys.argv.pop(1)
+sys.meta_path.insert(0, Hand())
+runpy.run_module("astro_async", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "command"),
+    [
+        ("typer", ["list"]),
+        ("astro_async.cli.list_command", ["list"]),
+        ("polars", ["run"]),
+        ("astro_async.cli.quarantine_show", ["quarantine", "show"]),
+    ],
+)
+def test_ctrl_c_while_modules_are_loaded(tmp_path: Path, module: str, command: list[str]) -> None:
+    ingest(make_project(tmp_path))
+    done = subprocess.run(
+        [sys.executable, "-c", QUICK_HAND, module, *command],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+    assert status_of(tmp_path) == ("ingested", {})
+
+
+def test_ctrl_c_where_it_is_ignored_stays_ignored(tmp_path: Path) -> None:
+    """As in a shell script, of what it starts with `&`."""
+    ingest(make_project(tmp_path))
+    done = subprocess.run(
+        [sys.executable, "-c", QUICK_HAND, "typer", "list", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    )
+    assert [run["status"] for run in json.loads(done.stdout)["runs"]] == ["ingested"]
+
+
+def test_ctrl_c_after_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("astro_async.cli.app.app", interrupt)
+    with pytest.raises(SystemExit) as ending:
+        main()
+    assert ending.value.code == 130
+    assert capsys.readouterr().err == "interrupted\n"
 
 
 def test_both_scripts_are_installed() -> None:

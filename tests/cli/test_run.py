@@ -10,7 +10,18 @@ import pytest
 
 from astro_async._core.selection import RunSummary
 from astro_async._store.catalogue import load_summaries
-from cli.commands import FAILING, GOOD, HEAD, astro, document, ingest, make_project, tree, write_pipeline
+from cli.commands import (
+    FAILING,
+    GOOD,
+    HEAD,
+    PARKING,
+    astro,
+    document,
+    ingest,
+    make_project,
+    tree,
+    write_pipeline,
+)
 
 
 def test_ingest_prints_the_run_and_what_is_next(tmp_path: Path) -> None:
@@ -323,3 +334,27 @@ def test_other_errors_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert result.stderr == (
         "error: unexpected ZeroDivisionError: very \\x1b[31modd; run again with --debug to see where\n"
     )
+
+
+def test_hints_are_for_where_the_command_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a reader of files or a step does to the working directory."""
+    away = tmp_path / "away"
+    away.mkdir()
+    straying = (
+        PARKING.replace("lambda ctx, files: None", f"lambda ctx, files: os.chdir({str(away)!r})")
+        .replace('depends_on="check"', "")
+        .replace(
+            '{"id": pl.Int64, "score": pl.Int64})',
+            f"preprocess=lambda path: (os.chdir({str(away)!r}), pl.read_csv(path))[1])",
+        )
+    )
+    make_project(tmp_path / "project", straying)
+    monkeypatch.chdir(tmp_path)
+    ingested = astro("ingest", "project/source", "-C", "project")
+    assert Path.cwd() == tmp_path
+    assert "-C project" in ingested.stdout
+    told = astro("run", "-C", "project", code=3).stdout
+    assert Path.cwd() == tmp_path
+    hints = [words for line in told.splitlines() for words in line.split(" -C ")[1:]]
+    assert len(hints) > 1
+    assert [words.split()[0] for words in hints] == ["project"] * len(hints)

@@ -244,3 +244,20 @@ def test_what_was_removed_is_synced_where_a_folder_is_left(folder: Path) -> None
     disk.sync_removals([str(folder / "full" / "deep"), str(folder / "gone" / "long" / "ago")])
     assert sorted(disk.paths("sync")) == [str(folder), str(folder / "full")]
     assert not (folder / "full" / "deep").exists()
+
+
+@pytest.mark.parametrize("refused", ["sync", "rename"])
+def test_a_file_that_cannot_be_written_leaves_nothing_behind(folder: Path, refused: str) -> None:
+    disk = RefusingDisk(lambda operation, _path: operation == refused)
+    before = tree(folder)
+    with pytest.raises(StorageError, match="refused"):
+        disk.write_file(str(folder / "file"), b"new")
+    assert tree(folder) == before
+    assert (folder / "file").read_bytes() == b"old"
+
+
+def test_a_file_in_place_of_a_folder_leaves_nothing_behind(folder: Path) -> None:
+    before = tree(folder)
+    with pytest.raises(StorageError, match="directory"):
+        Disk().write_file(str(folder / "full"), b"new")
+    assert tree(folder) == before

@@ -27,7 +27,12 @@ from astro_async._store.removal import (
     scan_leftovers,
 )
 from astro_async._store.statistics import load_statistics
-from astro_async.exceptions import RunLockedError, RunNotFoundError, RunRefusedError, StorageError
+from astro_async.exceptions import (
+    RunLockedError,
+    RunNotFoundError,
+    RunRefusedError,
+    StorageError,
+)
 from astro_async.testing import ingest_frames, read_file
 from core.samples import TIME
 from properties.real_run import Death, MortalDisk
@@ -122,6 +127,33 @@ def test_dying_while_a_run_is_removed(copies: Iterator[Path], completed: tuple[P
             remove_leftovers(scan_leftovers(str(folder)), Disk())
         assert list(tree(folder / ".working")) == []
     assert deaths >= 6
+
+
+def test_dying_while_a_run_that_cannot_be_read_is_removed(
+    copies: Iterator[Path], completed: tuple[Path, RunId]
+) -> None:
+    run_id = completed[1]
+    deaths = 0
+    while True:
+        folder = next(copies)
+        (folder / ".working" / run_id / "events.jsonl").unlink()
+        before = tree(folder / ".working" / run_id)
+        with pytest.raises(StorageError, match=r"events\.jsonl"):
+            remove_run(str(folder), run_id, disk=Disk(), now=TIME, unfinished=True)
+        try:
+            remove_run(str(folder), run_id, disk=MortalDisk(deaths + 1), now=TIME, unreadable=True)
+            break
+        except Death:
+            deaths += 1
+        if list_run_ids(str(folder)):
+            # Whole: all but the words of the lock are as they were.
+            assert set(before) <= set(tree(folder / ".working" / run_id))
+            remove_run(str(folder), run_id, disk=Disk(), now=TIME, unreadable=True)
+        else:
+            assert len(scan_leftovers(str(folder))) == 1
+            remove_leftovers(scan_leftovers(str(folder)), Disk())
+        assert list(tree(folder / ".working")) == []
+    assert deaths >= 4
 
 
 def test_dying_in_the_middle_of_a_tree(copies: Iterator[Path], completed: tuple[Path, RunId]) -> None:

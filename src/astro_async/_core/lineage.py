@@ -83,12 +83,15 @@ class Plan:
         because: For a step that runs again for another's sake, the step or file it is for.
         removed: Steps on record that the pipeline no longer has.
         stale: Steps that a warning names.
+        needed: Paths of versions that are to be there already, with the first step that runs again and reads
+            each; None for those that are only what is last of their file.
     """
 
     again: dict[StepId, Reason] = field(default_factory=dict)
     because: dict[StepId, str] = field(default_factory=dict)
     removed: tuple[StepId, ...] = ()
     stale: tuple[StaleRead, ...] = ()
+    needed: dict[str, StepId | None] = field(default_factory=dict, compare=False)
 
     @property
     def has_work(self) -> bool:
@@ -128,6 +131,7 @@ def plan_run(graph: Graph, run: RunRecord, *, rerun: Collection[str] = ()) -> Pl
     again: dict[StepId, Reason] = {}
     because: dict[StepId, str] = {}
     stale: list[StaleRead] = []
+    needed: dict[str, StepId | None] = {}
     for node in graph.nodes:
         record = run.steps.get(node.step_id)
         reason, cause = _judge(node, record, current, named, again)
@@ -137,6 +141,7 @@ def plan_run(graph: Graph, run: RunRecord, *, rerun: Collection[str] = ()) -> Pl
             if run.dropped:
                 _refuse_dropped(node, current, run, graph)
             again[node.step_id] = reason
+            _note_needed(node, current, needed)
             if cause is not None:
                 because[node.step_id] = cause
             for name in node.writes:
@@ -154,7 +159,9 @@ def plan_run(graph: Graph, run: RunRecord, *, rerun: Collection[str] = ()) -> Pl
         )
     _refuse_forgotten(graph, run, again)
     removed = tuple(StepId(step_id) for step_id in run.steps if step_id not in graph.position)
-    return Plan(again, because, removed, tuple(stale))
+    needed = {**dict.fromkeys(current.values()), **needed}
+    needed = {path: step_id for path, step_id in needed.items() if not path.startswith(_TO_BE_MADE)}
+    return Plan(again, because, removed, tuple(stale), needed)
 
 
 def _judge(
@@ -185,6 +192,12 @@ def _judge(
         if not published.keys() <= set(node.writes):
             return Reason.INPUT, next(iter(published.keys() - set(node.writes)))
     return None, None
+
+
+def _note_needed(node: StepNode, current: dict[str, str], needed: dict[str, StepId | None]) -> None:
+    for name in node.files:
+        if name in current:
+            needed.setdefault(current[name], node.step_id)
 
 
 def _has_published(record: StepRecord) -> bool:

@@ -266,13 +266,18 @@ async def run_attempt_async(attempt: Attempt) -> Outcome:
     started = perf_counter()
     timeout_s = attempt.step.timeout_s
     if timeout_s is None:
-        return await _await_step(attempt, started)
-    with anyio.move_on_after(timeout_s):
-        return await _await_step(attempt, started)
-    return await _end_async(attempt, TimeoutError(f"timed out after {timeout_s:g} s"), started)
+        return await _end_async(attempt, await _await_step(attempt), started)
+    error: BaseException | None = None
+    with anyio.move_on_after(timeout_s) as timer:
+        error = await _await_step(attempt)
+    # A step that held the loop, or swallowed its cancellation, returns as if nothing had been.
+    if timer.cancelled_caught or (error is None and anyio.current_time() >= timer.deadline):
+        error = TimeoutError(f"timed out after {timeout_s:g} s")
+    return await _end_async(attempt, error, started)
 
 
-async def _await_step(attempt: Attempt, started: float) -> Outcome:
+async def _await_step(attempt: Attempt) -> BaseException | None:
+    """Return what the step raised, or None."""
     try:
         is_slow = attempt.resources.patches and attempt.is_amended
         context = await in_thread(attempt.open) if is_slow else attempt.open()
@@ -281,8 +286,8 @@ async def _await_step(attempt: Attempt, started: float) -> Outcome:
         is_cancellation = isinstance(error, anyio.get_cancelled_exc_class())
         if is_cancellation and anyio.current_effective_deadline() == -math.inf:
             raise
-        return await _end_async(attempt, error, started)
-    return await _end_async(attempt, None, started)
+        return error
+    return None
 
 
 async def _end_async(attempt: Attempt, error: BaseException | None, started: float) -> Outcome:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from astro_async._core.events import FileFlow
+from astro_async._core.lineage import Plan
 from astro_async._core.records import RunRecord
+from astro_async.exceptions import RunRefusedError
 
-__all__ = ["FileInput", "FileInputs"]
+__all__ = ["FileInput", "FileInputs", "refuse_missing"]
 
 
 class FileInput(NamedTuple):
@@ -60,3 +63,40 @@ class FileInputs:
     def choose(self, paths: tuple[str | None, ...]) -> tuple[FileInput | None, ...]:
         """Return the versions at these paths; None for a file that was not delivered."""
         return tuple(map(self._inputs.get, paths))
+
+
+def refuse_missing(directory: str, run: RunRecord, plan: Plan, rerun: Sequence[str]) -> None:
+    """Refuse a run of which somebody has removed versions that it needs. Blocks on the disk.
+
+    Args:
+        directory: Absolute path of the run directory.
+        run: The run as its journal tells it.
+        plan: What it has to do.
+        rerun: Steps that the operator has named.
+
+    Raises:
+        RunRefusedError: A version is not there. Tells which, and what makes all of them anew.
+    """
+    missing = [path for path in plan.needed if not os.path.lexists(f"{directory}/{path}")]
+    if not missing:
+        return
+    makers = {
+        flow.published.path: step_id
+        for step_id, record in run.steps.items()
+        for flow in record.files
+        if flow.published is not None and flow.published.path != flow.read
+    }
+    # One that was ingested no step makes: that is told first.
+    path = next((path for path in missing if path not in makers), missing[0])
+    what = f"{path} is missing from run {run.run_id}"
+    if plan.needed[path] is not None:
+        what += f", and step {plan.needed[path]!r} would read it"
+    if len(missing) > 1:
+        what += f" ({len(missing) - 1:,} more missing)"
+    if path not in makers:
+        raise RunRefusedError(
+            f"{what}: no step makes it, so restore it from a copy, or ingest {run.source_directory} again"
+        )
+    names = dict.fromkeys([*rerun, *(makers[path] for path in missing)])
+    command = f"astro run {run.run_id}{''.join(f' --rerun {name}' for name in names)}"
+    raise RunRefusedError(f"{what}: step {makers[path]!r} made it, and `{command}` makes it anew")

@@ -25,6 +25,7 @@ from astro_async._executor.attempt import RunResources
 from astro_async._executor.broadcast import Broadcast, Subscriber
 from astro_async._executor.clock import format_time, utc_now
 from astro_async._executor.coordinator import Coordinator, Message
+from astro_async._executor.inputs import refuse_missing
 from astro_async._executor.outbox import Outbox
 from astro_async._executor.stop import StopSwitch
 from astro_async._store.atomic import Disk
@@ -122,7 +123,7 @@ class Invoker:
 
         Raises:
             PipelineError: The pipeline or the options make no sense.
-            RunRefusedError: The run is completed and nothing gives it anything to do.
+            RunRefusedError: The run is completed and has nothing to do, or a version it needs is missing.
             RunLockedError: Another invocation is on this run.
             RunNotFoundError: There is no such run.
             StorageError: The disk refused; the last good records stand.
@@ -136,6 +137,7 @@ class Invoker:
             graph = self.pipeline.graph(store.record.files)
             plan = plan_run(graph, store.record, rerun=self.options.rerun)
             _refuse_if_done(store.record, plan)
+            await in_thread(refuse_missing, store.directory, store.record, plan, self.options.rerun)
             notices = [*store.notices, *_describe_stale(plan)]
             for notice in notices:
                 self.logger.warning("%s", notice)

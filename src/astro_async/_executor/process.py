@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from time import perf_counter
+from types import FrameType
 from typing import Any, Final
 
 import anyio
@@ -80,7 +81,9 @@ async def run_attempt_in_process(attempt: Attempt) -> Outcome:
                 _run_task, _describe_task(attempt), cancellable=True, limiter=anyio.CapacityLimiter(1)
             )
             attempt.staging.adopt()
-        except anyio.BrokenWorkerProcess:
+        except (anyio.BrokenWorkerProcess, ProcessLookupError):
+            # The latter is what anyio meets when it kills one that is gone already; a step's own errors come
+            # as `StepError`.
             error = StepError("its process died: it was killed, ran out of memory, or called os._exit")
         except KeyboardInterrupt:
             # Ctrl-C hit the child before it could turn a deaf ear: while it was importing.
@@ -123,8 +126,9 @@ def _describe_task(attempt: Attempt) -> _Task:
 
 def _run_task(task: _Task) -> tuple[list[FileOutput], list[StatRecorded]]:
     """Call the step function; return what it wrote and recorded. Runs in the child."""
-    # Ctrl-C goes to every process of the terminal; what becomes of a running step is for the parent to say.
+    # Signals go to all processes of a terminal or group; what becomes of a running step the parent says.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _outlive_terminate()
     if not _WATCHING.is_set():
         _WATCHING.set()
         threading.Thread(target=_die_with_parent, name="astro_async parent watch", daemon=True).start()
@@ -152,6 +156,22 @@ def _run_task(task: _Task) -> tuple[list[FileOutput], list[StatRecorded]]:
         attempt.files.close()
         log.close()
     return attempt.outputs, attempt.stats
+
+
+def _outlive_terminate() -> None:
+    """Let SIGTERM do nothing to this process; what the step starts is still ended by it.
+
+    To ignore it would be inherited: `Popen.terminate` and pools of the step's own would wait for ever.
+    """
+    own = os.getpid()
+
+    def take(number: int, _frame: FrameType | None) -> None:
+        if os.getpid() != own:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGTERM, take)
+    signal.siginterrupt(signal.SIGTERM, False)
 
 
 def _die_with_parent() -> None:

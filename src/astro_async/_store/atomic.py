@@ -239,13 +239,18 @@ class Disk:
             self.before("write", path)
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_FOLLOW, 0o644)
             try:
-                _write_all(descriptor, content)
-            finally:
-                os.close(descriptor)
-            if is_durable:
-                self.sync(temporary)
-            self.before("rename", path)
-            os.replace(temporary, path)
+                try:
+                    _write_all(descriptor, content)
+                finally:
+                    os.close(descriptor)
+                if is_durable:
+                    self.sync(temporary)
+                self.before("rename", path)
+                os.replace(temporary, path)
+            except (OSError, StorageError):
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+                raise
         if is_durable:
             self.sync(os.path.dirname(path))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import filecmp
 import os
 import stat
+from collections import deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
@@ -30,6 +31,7 @@ from astro_async.exceptions import AstroError, JournalError, SchemaVersionError,
 
 __all__ = [
     "Records",
+    "derive_all_statistics",
     "has_moved_on",
     "inspect_file",
     "inspect_folders",
@@ -162,6 +164,17 @@ def _fold_lines(content: bytes) -> Iterator[tuple[RunRecord, int, Collection[Sta
         )
         end += len(line)
         yield run, end, latest.values()
+
+
+def derive_all_statistics(directory: str, journal_bytes: int) -> list[Statistic]:
+    """Return the latest value of each statistic that a journal gives rise to, up to a byte.
+
+    Raises:
+        JournalError: A line is damaged.
+        StorageError: It cannot be read.
+    """
+    last = deque(_fold_lines(_read_journal(directory, journal_bytes)), maxlen=1)
+    return [statistic for _, _, statistics in last for statistic in statistics]
 
 
 def _read_journal(directory: str, size_bytes: int) -> bytes:

@@ -22,13 +22,14 @@ from astro_async._store.journal import read_run
 from astro_async._store.lock import acquire_run_lock
 from astro_async._store.recovery import remove_litter, scan_litter
 from astro_async._store.run_store import RunStore
-from astro_async.exceptions import RunRefusedError
+from astro_async.exceptions import JournalError, RunRefusedError, SchemaVersionError, StorageError
 
 __all__ = [
     "Droppable",
     "drop_files",
     "measure_droppable",
     "measure_run",
+    "read_unless_damaged",
     "remove_leftovers",
     "remove_run",
     "scan_leftovers",
@@ -52,7 +53,32 @@ def measure_run(directory: str) -> int:
     return sum(sizes.values())
 
 
-def remove_run(pipeline_dir: str, run_id: RunId, *, disk: Disk, now: str, unfinished: bool = False) -> None:
+def read_unless_damaged(directory: str) -> RunRecord | None:
+    """Return the record of a run; None if journal or manifest are damaged or lost.
+
+    Raises:
+        SchemaVersionError: A later version of astro_async has written it: it is whole.
+        StorageError: The disk refuses.
+    """
+    try:
+        return read_run(directory).record
+    except SchemaVersionError:
+        raise
+    except StorageError as error:
+        if isinstance(error, JournalError) or isinstance(error.__cause__, FileNotFoundError):
+            return None
+        raise
+
+
+def remove_run(
+    pipeline_dir: str,
+    run_id: RunId,
+    *,
+    disk: Disk,
+    now: str,
+    unfinished: bool = False,
+    unreadable: bool = False,
+) -> None:
     """Remove a run with all that belongs to it, except its statistics. Blocks.
 
     Killed at any moment, it leaves the run whole or hidden, never half there.
@@ -63,6 +89,7 @@ def remove_run(pipeline_dir: str, run_id: RunId, *, disk: Disk, now: str, unfini
         disk: The seam.
         now: The time, for the lock's holder.
         unfinished: Whether one may go that did not come to a good end.
+        unreadable: Whether one may go whose records are damaged or lost.
 
     Raises:
         RunNotFoundError: There is no such run.
@@ -74,8 +101,8 @@ def remove_run(pipeline_dir: str, run_id: RunId, *, disk: Disk, now: str, unfini
     lock = acquire_run_lock(directory, run_id, disk=disk, since=now)
     try:
         # Looked at again: it may have been run since the operator was asked.
-        record = read_run(directory).record
-        why = refuse_record(record, unfinished=unfinished)
+        record = read_unless_damaged(directory) if unreadable else read_run(directory).record
+        why = None if record is None else refuse_record(record, unfinished=unfinished)
         if why is not None:
             raise RunRefusedError(f"run {run_id} is not removed: it {why}")
         hidden = f"{layout.working_directory(pipeline_dir)}/{_PREFIX}{run_id}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections import deque
@@ -19,6 +20,7 @@ from astro_async._core.status import RunStatus
 from astro_async._store import layout
 from astro_async._store.atomic import Disk
 from astro_async._store.catalogue import existing_run_directory
+from astro_async._store.inspection import derive_all_statistics
 from astro_async._store.journal import Journal, Reading, read_run
 from astro_async._store.lock import HeldLock, acquire_run_lock
 from astro_async._store.log import RunLog
@@ -30,7 +32,7 @@ from astro_async._store.recovery import (
     restore_links,
 )
 from astro_async._store.staging import StagedFile
-from astro_async._store.statistics import record_run
+from astro_async._store.statistics import knows_run, record_run
 from astro_async.exceptions import StorageError
 
 __all__ = ["Checkpoint", "RunStore"]
@@ -69,7 +71,7 @@ class RunStore:
         # What a process that died had in its journal may have missed the statistics.
         self._appended_seq = self.record.seq
         self._unrecorded: list[AnyEvent] = list(reading.tail)
-        self._unsaved: list[Statistic] = []
+        self._unsaved = self._missed_statistics(reading)
         self._writing = threading.Lock()
         self.log = RunLog(layout.log_path(directory), disk)
         if reading.torn:
@@ -95,6 +97,14 @@ class RunStore:
             self._journal.close()
             self.log.close()
             raise
+
+    def _missed_statistics(self, reading: Reading) -> list[Statistic]:
+        """Return what statistics miss of a run that they know nothing of, as after a write that failed."""
+        # No reason to stop a run: whoever writes them tells why they cannot be.
+        with contextlib.suppress(StorageError):
+            if not knows_run(self._statistics_path, self.record.run_id):
+                return derive_all_statistics(self.directory, reading.durable_bytes)
+        return []
 
     def _recover(self, reading: Reading) -> None:
         """Make durable what the process that died wrote, and remove what it left."""

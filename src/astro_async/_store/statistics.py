@@ -21,7 +21,7 @@ from astro_async._core.statistics import Statistic
 from astro_async._store.atomic import Disk
 from astro_async.exceptions import StorageError
 
-__all__ = ["load_statistics", "load_trend", "rebuild_run", "record_run", "scan_deviations"]
+__all__ = ["knows_run", "load_statistics", "load_trend", "rebuild_run", "record_run", "scan_deviations"]
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS runs (
@@ -132,6 +132,22 @@ def _file_rows(run: RunRecord) -> Iterator[tuple[str | int, ...]]:
             file.column_count,
             file.source_size_bytes,
         )
+
+
+def knows_run(path: str, run_id: str) -> bool:
+    """Whether a run is entered.
+
+    Raises:
+        StorageError: The database cannot be read.
+    """
+    if not os.path.exists(path):
+        return False
+    try:
+        with closing(_connect_readonly(path)) as connection:
+            found = connection.execute("SELECT 1 FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    except sqlite3.Error as error:
+        raise StorageError(f"cannot read statistics from {path}: {error}") from error
+    return found is not None
 
 
 def scan_deviations(path: str, run: RunRecord, statistics: Sequence[Statistic]) -> tuple[list[str], bool]:

@@ -119,6 +119,15 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # A terminal or pipe that cannot show a character is no reason to fail.
             stream.reconfigure(errors="backslashreplace")
+    try:
+        _run()
+    except KeyboardInterrupt:
+        # After the command: `AstroGroup` tells of what interrupts it.
+        print("interrupted", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+def _run() -> None:
     failure: OSError | None = None
     try:
         app()

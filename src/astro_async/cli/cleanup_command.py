@@ -21,6 +21,7 @@ from astro_async._store.removal import (
     drop_files,
     measure_droppable,
     measure_run,
+    read_unless_damaged,
     remove_leftovers,
     remove_run,
     scan_leftovers,
@@ -54,11 +55,22 @@ _WORDS: Final[dict[Droppable | None, str]] = {
 }
 
 
+class Unreadable(NamedTuple):
+    """A run whose records are damaged or lost."""
+
+    run_id: RunId
+
+
 class Item(NamedTuple):
     """One run that is to be removed, or to lose files, and what that frees."""
 
-    run: RunSummary
+    run: RunSummary | Unreadable
     size_bytes: int
+
+    @property
+    def status(self) -> str | None:
+        """How the run stands; None if it cannot be read."""
+        return None if isinstance(self.run, Unreadable) else self.run.status.value
 
 
 @command.command(
@@ -124,7 +136,8 @@ def cleanup(
 
     Says what that frees, and asks. Runs that did not come to a good end stay, unless --unfinished; runs with
     undecided rows in quarantine, or with decisions that are yet to be applied, and all statistics stay in any
-    case. A run that a process is on is refused with exit code 4. Killed at any moment, no half of a run is
+    case. A run whose records are damaged or lost goes if it is named with --unfinished. A run that a process
+    is on is refused with exit code 4. Killed at any moment, no half of a run is
     left: the next cleanup finishes the work.
     """
     what = _choose_files(versions=versions, quarantine=quarantine, unfinished=unfinished)
@@ -136,6 +149,7 @@ def cleanup(
     summaries, notices = list_runs(pipeline_dir)
     for notice in notices:
         print(f"warning: {safe(notice)}", file=sys.stderr)
+    chosen: Sequence[RunSummary | Unreadable]
     if runs:
         chosen = _take_named(pipeline_dir, runs, unfinished=unfinished)
     else:
@@ -174,7 +188,9 @@ def _choose_files(*, versions: bool, quarantine: bool, unfinished: bool) -> Drop
     return what
 
 
-def _take_named(pipeline_dir: str, names: Sequence[str], *, unfinished: bool) -> list[RunSummary]:
+def _take_named(
+    pipeline_dir: str, names: Sequence[str], *, unfinished: bool
+) -> list[RunSummary | Unreadable]:
     """Return the runs that are named.
 
     Raises:
@@ -184,10 +200,13 @@ def _take_named(pipeline_dir: str, names: Sequence[str], *, unfinished: bool) ->
     """
     ids = [read_run(pipeline_dir, name).run_id if name == LATEST else check_run_id(name) for name in names]
     summaries = {summary.run_id: summary for summary in list_runs(pipeline_dir)[0]}
-    chosen = []
+    chosen: list[RunSummary | Unreadable] = []
     for run_id in dict.fromkeys(ids):
         directory = existing_run_directory(pipeline_dir, run_id)
         refuse_if_locked(lock_path(directory), holder_path(directory), what=f"run {run_id}")
+        if unfinished and read_unless_damaged(directory) is None:
+            chosen.append(Unreadable(run_id))
+            continue
         if run_id not in summaries:
             # Raises what is wrong with it.
             load_run(pipeline_dir, run_id)
@@ -202,7 +221,9 @@ def _take_named(pipeline_dir: str, names: Sequence[str], *, unfinished: bool) ->
     return chosen
 
 
-def _measure(pipeline_dir: str, runs: Sequence[RunSummary], what: Droppable | None) -> list[Item]:
+def _measure(
+    pipeline_dir: str, runs: Sequence[RunSummary | Unreadable], what: Droppable | None
+) -> list[Item]:
     items = []
     for run in runs:
         directory = run_directory(pipeline_dir, run.run_id)
@@ -222,12 +243,18 @@ def _tell(
 ) -> None:
     if items:
         table = make_table("run", "status", "ingested (UTC)", "frees", right=["frees"])
-        for run, size_bytes in items:
-            time = describe_time(run.ingested_at or run.created_at)[:16]
-            table.add_row(run.run_id, status_text(run.status.value), time, describe_size(size_bytes))
+        for item in items:
+            run, size = item.run, describe_size(item.size_bytes)
+            if isinstance(run, Unreadable):
+                table.add_row(run.run_id, "cannot be read", "", size)
+            else:
+                time = describe_time(run.ingested_at or run.created_at)[:16]
+                table.add_row(run.run_id, status_text(run.status.value), time, size)
         open_screen().print(table)
         total = describe_size(sum(item.size_bytes for item in items))
         print(f"{_WORDS[what]}{describe_count(len(items), 'run')}, {total}")
+        if any(isinstance(item.run, Unreadable) for item in items):
+            print("nobody can say whether rows are parked in a run that cannot be read; they go with it")
     if leftovers:
         size = describe_size(leftover_bytes)
         print(f"{describe_count(leftovers, 'run')} half removed by an earlier cleanup, {size}")
@@ -249,7 +276,14 @@ def _remove(
             if what:
                 drop_files(pipeline_dir, run.run_id, what, disk=Disk(), now=now)
             else:
-                remove_run(pipeline_dir, run.run_id, disk=Disk(), now=now, unfinished=unfinished)
+                remove_run(
+                    pipeline_dir,
+                    run.run_id,
+                    disk=Disk(),
+                    now=now,
+                    unfinished=unfinished,
+                    unreadable=isinstance(run, Unreadable),
+                )
         except AstroError as error:
             message, each = describe_failure(error)
             print(f"error: {message}", file=sys.stderr)
@@ -266,9 +300,9 @@ def _document(
         "schema_version": SCHEMA_VERSION,
         "what": what or "runs",
         "runs": [
-            {"run_id": run.run_id, "status": run.status.value, "size_bytes": size_bytes}
-            | {"is_removed": run.run_id in removed}
-            for run, size_bytes in items
+            {"run_id": item.run.run_id, "status": item.status, "size_bytes": item.size_bytes}
+            | {"is_removed": item.run.run_id in removed}
+            for item in items
         ],
         "leftover_bytes": leftover_bytes,
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from typing import IO, Annotated, Any
 
@@ -135,7 +137,9 @@ def perform_ingest(
     view: View = QuietView()
     if shows_progress and screen.can_draw:
         view = IngestView(screen, progress, lambda: watch.first is not None)
-    with Display(view, EventsFile(None)) as display, logging_to(display.note, traces=debug):
+    # Back to where the command was given, wherever the pipeline's own readers went.
+    back = contextlib.chdir(os.curdir)
+    with back, Display(view, EventsFile(None)) as display, logging_to(display.note, traces=debug):
         record = anyio.run(_ingest_watched, watch, pipeline, source, pipeline_dir, params, progress)
     if record is None:
         told = "interrupted: nothing was ingested and no run was made; the same command starts again"

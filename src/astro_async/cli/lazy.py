@@ -13,6 +13,8 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
+from astro_async.cli.interrupt import raise_on_interrupt
+
 __all__ = ["LazyCommand", "LazyGroup"]
 
 
@@ -50,4 +52,7 @@ class LazyGroup(TyperGroup):
         name, command, rest = super().resolve_command(ctx, args)
         if name is not None and name in self.table:
             command = self.load_command(name)
+        if not isinstance(command, LazyGroup):
+            # The command is about to begin: from here on it has something to clear up.
+            raise_on_interrupt()
         return name, command, rest

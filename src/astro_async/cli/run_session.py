@@ -75,7 +75,9 @@ def perform_run(request: RunRequest) -> None:
     try:
         with claim as out, SignalWatch() as watch:
             session = _Session(request, watch, out)
-            result, seconds = session.perform()
+            # Back to where the command was given, wherever steps went: what is printed is relative to it.
+            with contextlib.chdir(os.curdir):
+                result, seconds = session.perform()
             if result is not None:
                 hung, code = result.hung, session.exit_code(result)
                 watch.settle(code)
