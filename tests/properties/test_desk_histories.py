@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +15,7 @@ import anyio
 import polars as pl
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
 
 from astro_async import (
     AstroFileSpec,
@@ -37,7 +39,22 @@ from astro_async.exceptions import RunRefusedError
 from astro_async.testing import ingest_frames, read_file
 from properties.real_run import Death, MortalDisk
 
-SCHEMA = {"id": pl.Int64, "score": pl.Int64}
+SCHEMA = pl.Schema(
+    {
+        "id": pl.Int64(),
+        "score": pl.Int64(),
+        "rate": pl.Float64(),
+        "price": pl.Decimal(10, 2),
+        "tags": pl.List(pl.String()),
+        "place": pl.Struct({"town": pl.String(), "zip": pl.Int32()}),
+    }
+)
+# What rows carry besides, twins among them; no decision changes it.
+CARRIED = (
+    {"rate": float("nan"), "price": Decimal("0.10"), "tags": ["a", None], "place": {"town": "x", "zip": 1}},
+    {"rate": None, "price": None, "tags": None, "place": None},
+    {"rate": -0.5, "price": Decimal("-7.00"), "tags": [], "place": {"town": None, "zip": None}},
+)
 SCORES = st.none() | st.integers(-3, 5)
 STEPS = ("low", "high")
 ACTS = ("amend", "discard", "withdraw")
@@ -56,6 +73,14 @@ def make_pipeline() -> Pipeline:
     return pipeline
 
 
+def rows_frame(rows: Sequence[tuple[int, object]]) -> pl.DataFrame:
+    """Return rows of these ids and scores, with all that they carry."""
+    return pl.DataFrame(
+        [{"id": number, "score": score, **CARRIED[number % len(CARRIED)]} for number, score in rows],
+        schema=SCHEMA,
+    )
+
+
 class Decided(NamedTuple):
     """A decision, as a person remembers it: the place that was named, the row meant, and its new score."""
 
@@ -70,7 +95,7 @@ class DeskRun:
     def __init__(self, directory: Path, scores: list[int | None]) -> None:
         self.directory = directory
         self.scores = scores
-        frame = pl.DataFrame({"id": range(len(scores)), "score": scores}, schema=SCHEMA)
+        frame = rows_frame(list(enumerate(scores)))
         self.run_id = anyio.run(ingest_frames, make_pipeline(), {"scores": frame}, directory)
         self.decided: dict[str, list[Decided]] = {step_id: [] for step_id in STEPS}
 
@@ -103,9 +128,9 @@ class DeskRun:
         if leaves_out:
             call = partial(discard, list(changes), because="no")
         else:
-            path = self.directory / "rows.csv"
-            lines = [f"{row},{ids[row]},{'' if new is None else new}" for row, new in changes.items()]
-            path.write_text("\n".join([f"{ROW_COLUMN},id,score", *lines]))
+            path = self.directory / "rows.parquet"
+            given = rows_frame([(ids[row], new) for row, new in changes.items()])
+            given.with_columns(pl.Series(ROW_COLUMN, list(changes), pl.UInt64)).write_parquet(path)
             call = partial(amend, path)
         if not self._give(call, step_id, dies_at):
             return
@@ -217,5 +242,5 @@ def test_every_row_ends_as_it_was_last_decided(data: st.DataObject, scores: list
                     desk.decide(step_id, dict.fromkeys(parked, 1), leaves_out=False, dies_at=NEVER)
             status = desk.go_on() if status is not RunStatus.COMPLETED else status
         assert status is RunStatus.COMPLETED
-        assert read_file(desk.directory, desk.run_id, "scores").rows() == desk.believed()
+        assert_frame_equal(read_file(desk.directory, desk.run_id, "scores"), rows_frame(desk.believed()))
         assert verify(desk.directory, desk.run_id).findings == ()
