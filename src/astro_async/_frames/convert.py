@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 import polars as pl
 from polars._typing import PolarsDataType
@@ -30,7 +31,7 @@ from astro_async._frames.ndjson_text import (
 from astro_async._frames.parquet import WrittenFrame
 from astro_async._frames.parquet_convert import convert_parquet
 from astro_async._frames.source_content import Content, SourceFacts, detect_content
-from astro_async._frames.source_records import iter_csv_records
+from astro_async._frames.source_records import SourceRecord, iter_csv_records
 from astro_async._frames.xlsx_text import load_sheet_rows
 from astro_async.exceptions import IngestError, PipelineError
 
@@ -124,45 +125,58 @@ def convert_source(
         PipelineError: The schema or the reading makes no sense, or needs an extra that is not installed.
         StorageError: Target or temporary file could not be written.
     """
-    if how.bad_rows is None:
-        return ConvertedSource(_convert(source, target, how, schema, facts))
     content = detect_content(source)
     chosen = _choose_format(source, content, how.format)
+    if chosen is SourceFormat.TSV and not how.has_separator:
+        how = replace(how, dialect=replace(how.dialect, separator="\t"))
+    if how.bad_rows is None:
+        return ConvertedSource(_convert(source, target, content, chosen, how, schema, facts))
     if chosen not in (SourceFormat.CSV, SourceFormat.TSV, SourceFormat.NDJSON):
         raise PipelineError(
             f"{source} is {chosen.upper()}, of which no rows can be parked: leave out on_bad_rows, and set "
             f"rows aside in a step"
         )
     try:
-        return ConvertedSource(_convert(source, target, how, schema, facts))
+        return ConvertedSource(_convert(source, target, content, chosen, how, schema, facts))
     except ColumnDifferenceError:
         raise
     except IngestError as error:
         facts.restart()
         wanted = None if schema is None else check_schema(schema)
-        open_parking = _open_ndjson_parking if chosen is SourceFormat.NDJSON else _open_csv_parking
-        if chosen is SourceFormat.TSV and not how.has_separator:
-            how = replace(how, dialect=replace(how.dialect, separator="\t"))
-        with open_parking(source, target, content, how, wanted, facts, claim_part, error) as parking:
+        open_records = _open_ndjson_records if chosen is SourceFormat.NDJSON else _open_csv_records
+        with open_records(source, target, content, how.dialect, wanted, facts) as found:
+            if found is None:
+                raise
+            parking = Parking(
+                source=source,
+                file_name=os.path.basename(source),
+                target=target,
+                claim_part=claim_part,
+                policy=how.bad_rows,
+                records=found.records,
+                layout=found.layout,
+                dialect=found.dialect,
+                schema=wanted,
+                rules=how.rules,
+                error=error,
+            )
             return ConvertedSource(*parking.run(facts))
 
 
 def _convert(
     source: str,
     target: str,
+    content: Content,
+    chosen: SourceFormat,
     how: SourceReading,
     schema: Mapping[str, PolarsDataType] | None,
     facts: SourceFacts,
 ) -> WrittenFrame:
     """Convert a source of which every row can be read."""
-    content = detect_content(source)
-    chosen = _choose_format(source, content, how.format)
     dialect = how.dialect
     if chosen is SourceFormat.PARQUET:
         return convert_parquet(source, target, dialect=dialect, schema=schema, rules=how.rules, facts=facts)
     if chosen in (SourceFormat.CSV, SourceFormat.TSV):
-        if chosen is SourceFormat.TSV and not how.has_separator:
-            dialect = replace(dialect, separator="\t")
         return convert_csv(source, target, dialect=dialect, schema=schema, rules=how.rules, facts=facts)
     wanted = None if schema is None else check_schema(schema)
     dialect.forms.check(wanted)
@@ -170,73 +184,61 @@ def _convert(
     return convert(source, target, content, how, wanted, facts)
 
 
+class _Records(NamedTuple):
+    """The records of a source with rows to park; the attributes are those of `Parking`."""
+
+    records: Callable[[], Iterator[SourceRecord]]
+    layout: CsvLayout
+    dialect: CsvDialect
+
+
 @contextmanager
-def _open_csv_parking(
+def _open_csv_records(
     source: str,
     target: str,
     content: Content,
-    how: SourceReading,
+    given: CsvDialect,
     schema: pl.Schema | None,
     facts: SourceFacts,
-    claim_part: Callable[[], str],
-    error: IngestError,
-) -> Iterator[Parking]:
-    assert how.bad_rows is not None
-    encoding = how.dialect.encoding
-    with open_escaped(source, dialect=how.dialect, beside=target, content=content, facts=facts) as path:
-        dialect = replace(how.dialect, encoding="utf-8")
+) -> Iterator[_Records | None]:
+    """Give the records; None if not even the header can be read."""
+    with open_escaped(source, dialect=given, beside=target, content=content, facts=facts) as path:
+        dialect = replace(given, encoding="utf-8")
         layout = read_layout(path, source, dialect, schema, "surrogatepass")
         if any("\0" in name or has_escapes(name) for name in layout.names):
-            raise error
-        width = len(layout.names)
-        yield Parking(
-            source=source,
-            file_name=os.path.basename(source),
-            target=target,
-            claim_part=claim_part,
-            policy=how.bad_rows,
-            records=lambda: iter_csv_records(
-                path, dialect, first_line=layout.first_line, width=width, encoding=encoding
-            ),
-            layout=layout,
-            dialect=dialect,
-            schema=schema,
-            rules=how.rules,
-            error=error,
+            yield None
+            return
+        records = partial(
+            iter_csv_records,
+            path,
+            dialect,
+            first_line=layout.first_line,
+            width=len(layout.names),
+            encoding=given.encoding,
         )
+        yield _Records(records, layout, dialect)
 
 
 @contextmanager
-def _open_ndjson_parking(
+def _open_ndjson_records(
     source: str,
     target: str,
     content: Content,
-    how: SourceReading,
-    schema: pl.Schema | None,
+    given: CsvDialect,
+    _schema: pl.Schema | None,
     facts: SourceFacts,
-    claim_part: Callable[[], str],
-    error: IngestError,
-) -> Iterator[Parking]:
-    assert how.bad_rows is not None
-    dialect = replace(how.dialect, skip_footer=0)
+) -> Iterator[_Records | None]:
+    """Give the records; None if no line is an object."""
+    dialect = replace(given, skip_footer=0)
     with open_escaped(source, dialect=dialect, beside=target, content=content, facts=facts) as path:
         keys = read_escaped_names(path)
         if not keys:
-            raise error
+            yield None
+            return
         names = name_columns(keys, source, replace(dialect, has_header=True, column_names=None))
-        yield Parking(
-            source=source,
-            file_name=os.path.basename(source),
-            target=target,
-            claim_part=claim_part,
-            policy=how.bad_rows,
-            records=lambda: iter_json_records(path, keys, encoding=dialect.encoding),
-            layout=CsvLayout(names, 0),
-            dialect=replace(_PLAIN_TEXT, null_values=dialect.nulls, forms=dialect.forms),
-            schema=schema,
-            rules=how.rules,
-            error=error,
-        )
+        records = partial(iter_json_records, path, keys, encoding=dialect.encoding)
+        plain = replace(_PLAIN_TEXT, null_values=dialect.nulls, forms=dialect.forms)
+        yield _Records(records, CsvLayout(names, 0), plain)
 
 
 def _choose_format(source: str, content: Content, given: SourceFormat | None) -> SourceFormat:
