@@ -16,6 +16,7 @@ from astro_async.cli.failures import DEBUG_KEY
 __all__ = [
     "DebugOption",
     "JsonOption",
+    "OutputOption",
     "ParamOption",
     "PipelineDirOption",
     "RunArgument",
@@ -67,6 +68,9 @@ PipelineDirOption = Annotated[
 ]
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="A run id, or 'latest'.", autocompletion=complete_run)
+]
+OutputOption = Annotated[
+    str, typer.Option("--output", "-o", metavar="FILE", help="Where to write it; '-' for stdout.")
 ]
 ParamOption = Annotated[
     list[str] | None,

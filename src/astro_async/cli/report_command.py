@@ -18,6 +18,7 @@ from astro_async._store.layout import log_path, run_directory
 from astro_async._store.log import load_log_tail
 from astro_async.cli.options import (
     DebugOption,
+    OutputOption,
     PipelineDirOption,
     RunArgument,
     make_command,
@@ -43,9 +44,7 @@ command = make_command()
     )
 )
 def report(
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="Where to write it; '-' for stdout.")
-    ],
+    output: OutputOption,
     run: RunArgument = "latest",
     pipeline_dir: PipelineDirOption = ".",
     force: Annotated[

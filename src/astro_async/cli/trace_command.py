@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
 
 import msgspec
-import typer
 
 from astro_async._core.status import RunStatus
 from astro_async._core.timeline import derive_critical_path, derive_timeline
@@ -17,6 +15,7 @@ from astro_async._store.layout import run_directory
 from astro_async.cli.chrome_trace import trace_document
 from astro_async.cli.options import (
     DebugOption,
+    OutputOption,
     PipelineDirOption,
     RunArgument,
     make_command,
@@ -41,9 +40,7 @@ command = make_command()
     )
 )
 def trace(
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="Where to write it; '-' for stdout.")
-    ],
+    output: OutputOption,
     run: RunArgument = "latest",
     pipeline_dir: PipelineDirOption = ".",
     debug: DebugOption = False,
