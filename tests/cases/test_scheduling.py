@@ -683,13 +683,13 @@ async def test_a_chain_of_plain_steps_hardly_wakes_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turns: Counter[bool] = Counter()
-    advance = Coordinator._advance
+    move = Coordinator._move
 
-    def count(self: Coordinator) -> bool:
+    def count(self: Coordinator) -> None:
         turns[threading.current_thread() is threading.main_thread()] += 1
-        return advance(self)
+        move(self)
 
-    monkeypatch.setattr(Coordinator, "_advance", count)
+    monkeypatch.setattr(Coordinator, "_move", count)
     ran: list[int] = []
     pipeline = make_pipeline()
     for number in range(300):

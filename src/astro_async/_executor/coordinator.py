@@ -159,7 +159,7 @@ class Coordinator:
             self._now = format_time(self._clock())
             self._obey_stop()
             self._deadlines.fire()
-            self._advance()
+            self._move()
             self._checkpoints.stir()
             self._watch_stall()
             self._alarm = self._deadlines.next_at
@@ -167,13 +167,11 @@ class Coordinator:
             return bool(self._running or self._scheduler.backing_off - self._retry_when_gone)
 
     def _advance(self) -> bool:
-        """Settle what has ended and start what may start; return whether the loop has to take a turn."""
+        """Take the turn of whoever has ended a step; return whether the loop has to take one."""
         if self._stop.level and not self._scheduler.is_halted:
             return True
         self._now = format_time(self._clock())
-        self._take_messages()
-        self._take_back()
-        self._dispatch()
+        self._move()
         return (
             not self._running
             or bool(self._untold)
@@ -181,6 +179,11 @@ class Coordinator:
             or self._deadlines.next_at < self._alarm
             or (self._stall_s == math.inf and self._could_widen())
         )
+
+    def _move(self) -> None:
+        self._take_messages()
+        self._take_back()
+        self._dispatch()
 
     async def _wait(self) -> None:
         patience_s = self._stall_s
