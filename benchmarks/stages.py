@@ -46,8 +46,8 @@ _STAGES: Final[tuple[tuple[Any, str, str], ...]] = (
     (Disk, "remove_tree", "worker threads: remove the staging folder"),
     (Disk, "sync", "checkpoints: sync (processor time alone)"),
     (RunStore, "take_checkpoint", "checkpoints: take what is to be written"),
-    (RunStore, "write_checkpoint", "checkpoints: sync, manifest, statistics (another thread)"),
-    (RunStore, "record_statistics", "statistics while the run goes on (another thread)"),
+    (RunStore, "write_checkpoint", "checkpoints: the manifest (another thread)"),
+    (RunStore, "_record_statistics", "statistics (another thread)"),
     (RunStore, "finish", "links to what is last"),
     (RunStore, "close", "close the run"),
 )

@@ -6,12 +6,13 @@ import asyncio
 import concurrent.futures
 import functools
 import logging
+import sqlite3
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from textwrap import dedent
 from types import FrameType
@@ -25,6 +26,7 @@ import polars as pl
 import pytest
 
 from astro_async import (
+    AstroFileSpec,
     Pipeline,
     RunResult,
     StepContext,
@@ -783,3 +785,41 @@ async def test_steps_of_all_kinds_together_are_no_more_than_jobs(tmp_path: Path)
     assert result.status == "completed"
     assert sorted(ran) == list(range(600))
     assert max(most) <= 3
+
+
+async def test_numbers_of_steps_are_kept_while_the_run_goes_on(tmp_path: Path) -> None:
+    query = "SELECT subject, count(*) FROM statistics WHERE scope = 'step' GROUP BY subject"
+    seen: list[int] = []
+
+    def load() -> dict[str, int]:
+        with closing(sqlite3.connect(tmp_path / ".astro" / "stats.db")) as database:
+            return dict(database.execute(query))
+
+    def look(_ctx: StepContext, _files: StepFiles) -> None:
+        # The steps before it are over; a checkpoint alone would come a second after they began.
+        until = time.monotonic() + 20
+        while not seen or (seen[-1] < 1000 and time.monotonic() < until):
+            seen.append(len(load()))
+            time.sleep(0.01)
+
+    pipeline = make_pipeline()
+    for number in range(1500):
+        pipeline.add_step(f"step {number}", lambda _ctx, _files: None, AstroFileSpec("scores", readonly=True))
+    pipeline.add_step("look", look, depends_on="step-1499")
+    result = await ingest_and_run(pipeline, {"scores": SCORES}, tmp_path, jobs=4)
+    assert result.status == "completed"
+    assert seen[-1] >= 1000
+    assert load() == {**{f"step-{number}": 2 for number in range(1500)}, "look": 1}
+
+
+@pytest.mark.parametrize("steps", [999, 1000, 1001, 1999, 2500])
+async def test_numbers_are_complete_wherever_the_run_ends(steps: int, tmp_path: Path) -> None:
+    # The thread that keeps them is about to begin then, busy, or done with what there was.
+    pipeline = make_pipeline()
+    for number in range(steps):
+        pipeline.add_step(f"step {number}", lambda _ctx, _files: None)
+    result = await ingest_and_run(pipeline, {"scores": SCORES}, tmp_path, jobs=4)
+    assert result.status == "completed"
+    with closing(sqlite3.connect(tmp_path / ".astro" / "stats.db")) as database:
+        rows = database.execute("SELECT subject, action FROM statistics WHERE scope = 'step'").fetchall()
+    assert sorted(rows) == sorted((f"step-{number}", "duration_ms") for number in range(steps))

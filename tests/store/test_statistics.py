@@ -13,7 +13,7 @@ from astro_async._core.names import RunId
 from astro_async._core.statistics import Statistic
 from astro_async._core.status import RunStatus
 from astro_async._store.atomic import Disk
-from astro_async._store.statistics import load_statistics, record_run
+from astro_async._store.statistics import StatisticsDatabase, load_statistics, record_run
 from astro_async.exceptions import StorageError
 from core.samples import RUN, TIME, Story, planned_story
 from store.disks import RefusingDisk
@@ -98,6 +98,33 @@ def test_runs_are_told_apart(path: Path) -> None:
     assert [each.value for each in load_statistics(str(path), RUN)] == [1]
     assert [each.value for each in load_statistics(str(path), "other")] == [2]
     assert load_statistics(str(path), "nobody") == []
+
+
+def test_an_open_database_is_no_lock_and_is_let_go_of(path: Path) -> None:
+    story = planned_story("f")
+    with closing(StatisticsDatabase(str(path), Disk())) as database:
+        database.record(story.run, [stat("rows_in", 1)])
+        # Another process may write as long as nobody is in the middle of it.
+        record(path, story, stat("rows_out", 2))
+        database.record(story.run, [stat("rows_in", 3)])
+        assert [each.value for each in load_statistics(str(path), RUN)] == [3, 2]
+        database.close()
+        path.rename(path.with_name("away.db"))
+        database.record(story.run, [stat("rows_in", 4)])
+    assert [each.value for each in load_statistics(str(path), RUN)] == [4]
+
+
+def test_a_database_that_failed_is_opened_again(path: Path) -> None:
+    story = planned_story("f")
+    with closing(StatisticsDatabase(str(path), Disk())) as database:
+        database.record(story.run, [stat("rows_in", 1)])
+        with closing(sqlite3.connect(path)) as other:
+            other.executescript("ALTER TABLE statistics RENAME TO another")
+        with pytest.raises(StorageError, match="astro verify --all --repair"):
+            database.record(story.run, [stat("rows_in", 2)])
+        # It makes the table that it misses.
+        database.record(story.run, [stat("rows_in", 3)])
+    assert [each.value for each in load_statistics(str(path), RUN)] == [3]
 
 
 def test_hostile_text_is_a_value_and_no_statement(path: Path) -> None:

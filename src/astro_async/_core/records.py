@@ -35,6 +35,10 @@ from astro_async._core.names import RunId, check_run_id
 from astro_async._core.status import RunStatus, StepStatus, next_run_status, step_moves
 from astro_async.exceptions import IllegalTransitionError, InvalidNameError, JournalError
 
+# Looking a member up costs as much as a call in Python 3.11, and these are asked for at every step.
+_RUN_RUNNING: Final = RunStatus.RUNNING
+_STEP_RUNNING: Final = StepStatus.RUNNING
+
 __all__ = ["IngestedFile", "Patch", "RunRecord", "StepRecord", "fold", "start_record", "written_paths"]
 
 
@@ -232,10 +236,13 @@ def start_record(event: AnyEvent) -> RunRecord:
     )
 
 
-def fold(run: RunRecord, event: AnyEvent) -> None:
+def fold(run: RunRecord, event: AnyEvent) -> StepStatus | None:
     """Apply one event to the record of its run.
 
     The work is constant for a step's event; planning is linear in the steps that it names.
+
+    Returns:
+        The status that the event gives a step; None if it is not about one, or gives it none.
 
     Raises:
         IllegalTransitionError: The event cannot follow the present status; the record is unchanged.
@@ -245,25 +252,15 @@ def fold(run: RunRecord, event: AnyEvent) -> None:
         raise JournalError(
             f"event {event.seq} of run {event.run_id} cannot follow event {run.seq} of run {run.run_id}"
         )
-    if event.step_id is None:
-        _fold_run(run, event)
+    found = _STEP_FOLDS.get(type(event))
+    if found is None:
+        _fold_other(run, event)
         run.seq = event.seq
-        return
-    record = run.steps.get(event.step_id)
-    if record is None:
-        raise IllegalTransitionError(f"{kind_of(event)} for {event.step_id!r}, which was never planned")
-    if type(event) is RowsPatched:
-        if run.status is RunStatus.COMPLETED and event.withdrawn_waiting:
-            run.status = next_run_status("rows_patched", run.status, RunStatus.INTERRUPTED, run.run_id)
-            run.detail = "decisions that it was completed with have been withdrawn"
-        run.patches.append(_patch(event))
-        run.seq = event.seq
-        return
-    if run.status is not RunStatus.RUNNING:
+        return None
+    record = _planned(run, event)
+    if run.status is not _RUN_RUNNING:
         raise IllegalTransitionError(f"{kind_of(event)} for {event.step_id!r} in a run that is {run.status}")
-    if type(event) not in _STEP_FOLDS:
-        raise JournalError(f"{kind_of(event)} names a step")
-    advance, moves = _STEP_FOLDS[type(event)]
+    advance, moves = found
     after = advance(record, event)
     if (record.status, after.status) not in moves:
         raise IllegalTransitionError(
@@ -271,11 +268,21 @@ def fold(run: RunRecord, event: AnyEvent) -> None:
         )
     run.steps[record.step_id] = after
     run.seq = event.seq
+    return after.status
+
+
+def _planned(run: RunRecord, event: AnyEvent) -> StepRecord:
+    step_id = event.step_id
+    if step_id in run.steps:
+        return run.steps[step_id]
+    if step_id is None:
+        raise JournalError(f"{kind_of(event)} without a step")
+    raise IllegalTransitionError(f"{kind_of(event)} for {step_id!r}, which was never planned")
 
 
 def _start(record: StepRecord, event: StepStarted) -> StepRecord:
     attempt = event.attempt or record.attempt + 1
-    return StepRecord(record.step_id, StepStatus.RUNNING, None, attempt, event.time)
+    return StepRecord(record.step_id, _STEP_RUNNING, None, attempt, event.time)
 
 
 def _finish(record: StepRecord, event: StepFinished) -> StepRecord:
@@ -303,8 +310,16 @@ _STEP_FOLDS: Final[dict[type, tuple[Callable[[StepRecord, Any], StepRecord], tup
 }
 
 
-def _fold_run(run: RunRecord, event: AnyEvent) -> None:
+def _fold_other(run: RunRecord, event: AnyEvent) -> None:
+    if event.step_id is not None and not isinstance(event, RowsPatched):
+        raise JournalError(f"{kind_of(event)} names a step")
     match event:
+        case RowsPatched():
+            _planned(run, event)
+            if run.status is RunStatus.COMPLETED and event.withdrawn_waiting:
+                run.status = next_run_status("rows_patched", run.status, RunStatus.INTERRUPTED, run.run_id)
+                run.detail = "decisions that it was completed with have been withdrawn"
+            run.patches.append(_patch(event))
         case FileIngested():
             if run.status is not RunStatus.CREATED:
                 raise IllegalTransitionError(
@@ -327,7 +342,7 @@ def _fold_run(run: RunRecord, event: AnyEvent) -> None:
         case VersionsDropped():
             run.dropped.update(event.paths)
         case _:
-            raise JournalError(f"{kind_of(event)} without a step, or twice")
+            raise JournalError(f"{kind_of(event)} twice")
 
 
 def _fold_plan(run: RunRecord, event: RunPlanned) -> None:

@@ -24,11 +24,9 @@ from typing import Final
 from astro_async._core.commands import BlockStep, Command, SkipStep, StartStep
 from astro_async._core.events import (
     AnyEvent,
-    StepBlocked,
     StepFinished,
     StepInterrupted,
     StepRetrying,
-    StepSkipped,
     StepStarted,
 )
 from astro_async._core.graph import Graph, StepNode
@@ -39,9 +37,8 @@ from astro_async.exceptions import PipelineError
 
 __all__ = ["Scheduler"]
 
-_STOPS = (StepStatus.FAILED, StepStatus.BLOCKED)
+_STOPS = frozenset({StepStatus.FAILED, StepStatus.BLOCKED})
 _ENDS = (StepFinished, StepRetrying, StepInterrupted)
-_SETTLES = (StepFinished, StepBlocked, StepSkipped)
 _NOTHING: Final[Sequence[Command]] = ()
 
 
@@ -132,19 +129,15 @@ class Scheduler:
         self._free_slots += 1
         node = self.graph.nodes[position]
         self._held_of[node.queue] -= 1
-        for name in node.limits:
-            self._free_limits[name] += 1
-            self._feed(name)
+        if node.limits:
+            for name in node.limits:
+                self._free_limits[name] += 1
+                self._feed(name)
 
     def take_starts(self) -> list[Command]:
         """Return what may start now, taking a slot and the limits for each; skips take none."""
         starts: list[Command] = []
-        nodes, ranks, steps, versions = (
-            self.graph.nodes,
-            self.graph.ranks,
-            self.run.steps,
-            self._table.versions,
-        )
+        nodes, ranks, steps = self.graph.nodes, self.graph.ranks, self.run.steps
         while self._free_slots + self._look_ahead > 0 and not self._halted:
             position = self._pop_startable()
             if position is None:
@@ -157,9 +150,10 @@ class Scheduler:
             self._free_slots -= 1
             self._holding.add(position)
             self._held_of[node.queue] += 1
-            for name in node.limits:
-                self._free_limits[name] -= 1
-            inputs = versions(node.files, ranks[position])
+            if node.limits:
+                for name in node.limits:
+                    self._free_limits[name] -= 1
+            inputs = self._table.versions(node.files, ranks[position])
             starts.append(StartStep(position, steps[node.step_id].attempt + 1, inputs))
         return starts
 
@@ -173,7 +167,7 @@ class Scheduler:
         Raises:
             IllegalTransitionError: The fact cannot follow; nothing has changed.
         """
-        fold(self.run, event)
+        status = fold(self.run, event)
         kind = type(event)
         if kind is StepStarted and not self._backing_off:
             return _NOTHING
@@ -184,35 +178,41 @@ class Scheduler:
             self._backing_off.add(position)
         elif self._backing_off:
             self._backing_off.discard(position)
-        if position in self._holding and kind in _ENDS and not keeps_slot:
+        if kind in _ENDS and not keeps_slot:
             self.release(position)
-        return self._settle(position) if kind in _SETTLES else _NOTHING
+        return self._settle(position, status) if status in SETTLED else _NOTHING
 
     # -- what it keeps -------------------------------------------------------------------------
 
     def _count_missing(self) -> None:
-        settled = [self.record(i).status in SETTLED for i in range(len(self.graph.nodes))]
+        nodes, steps, missing = self.graph.nodes, self.run.steps, self._missing
+        settled = [steps[node.step_id].status in SETTLED for node in nodes]
         for name, writers in self.graph.writers.items():
             for position in itertools.takewhile(settled.__getitem__, writers):
                 self._advance(name, position)
         for i, targets in self.graph.dependents.items():
             if not settled[i]:
                 for dependent in targets:
-                    self._missing[dependent] += 1
-        for i, node in enumerate(self.graph.nodes):
+                    missing[dependent] += 1
+        for i, node in enumerate(nodes):
             if not settled[i]:
-                self._enrol(i, node)
+                if node.limits:
+                    self._check_limits(node)
+                if any(self.graph.ranks[i]):
+                    self._count_writers(i, node)
+                if not missing[i]:
+                    self._ready.append(i)
 
-    def _enrol(self, position: int, node: StepNode) -> None:
+    def _check_limits(self, node: StepNode) -> None:
         for name in node.limits:
             if name not in self._free_limits:
                 raise PipelineError(f"step {node.step_id!r} needs limit {name!r}, which has no size")
+
+    def _count_writers(self, position: int, node: StepNode) -> None:
         for name, rank in zip(node.files, self.graph.ranks[position], strict=True):
-            if rank and rank > self._frontier[name]:
+            if rank > self._frontier.get(name, 0):
                 self._missing[position] += 1
                 self._waiting_for.setdefault((name, rank), []).append(position)
-        if not self._missing[position]:
-            self._ready.append(position)
 
     def _pop_startable(self) -> int | None:
         while self._due or (self._ready and self._ready[0] < self.stop):
@@ -246,9 +246,8 @@ class Scheduler:
             heap = self._due if position in self._backing_off else self._ready
             heapq.heappush(heap, position)
 
-    def _settle(self, position: int) -> Sequence[Command]:
+    def _settle(self, position: int, status: StepStatus) -> Sequence[Command]:
         node = self.graph.nodes[position]
-        status = self.run.steps[node.step_id].status
         commands = _NOTHING
         if dependents := self.graph.dependents.get(position):
             if is_satisfied(status, continues=node.continues):
@@ -258,8 +257,9 @@ class Scheduler:
                 commands = self._block(dependents, f"blocked by {node.step_id}, which is {status}")
         if status in _STOPS and not self._keep_going:
             self.stop = min(self.stop, position)
-        for name in node.writes:
-            self._close_gap(name)
+        if node.writes:
+            for name in node.writes:
+                self._close_gap(name)
         return commands
 
     def _block(self, dependents: Sequence[int], detail: str) -> Sequence[Command]:

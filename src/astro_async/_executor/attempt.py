@@ -91,6 +91,9 @@ class RunResources:
 
 _MAX_DETAIL: Final = 2000
 
+# Looking a member up costs as much as a call in Python 3.11, and this one is asked for at every step.
+_COMPLETE: Final = StepStatus.COMPLETE
+
 _NO_FILES: Final = StepFiles((), lambda _: None)
 
 
@@ -177,8 +180,9 @@ class Attempt(msgspec.Struct, gc=False, eq=False):
         """Return what is recorded of each file, in the order of the step: most files were not touched."""
         touched = {flow.name: flow for flow in published} if published else {}
         found: tuple[FileFlow, ...] = ()
-        for spec, given in zip(self.step.files, self.inputs, strict=True):
-            if spec.ingest_name in touched:
+        for index, given in enumerate(self.inputs):
+            spec = self.step.files[index]
+            if touched and spec.ingest_name in touched:
                 found += (touched[spec.ingest_name],)
             elif given is not None:
                 # For the many steps with one file this adds nothing to memory: they share the flow.
@@ -330,7 +334,7 @@ def settle_attempt(attempt: Attempt, started: float) -> Outcome:
         with contextlib.suppress(StorageError):
             # What is left of it is litter: no reason to undo what is published.
             attempt.staging.discard()
-    status, detail = StepStatus.COMPLETE, excess
+    status, detail = _COMPLETE, excess
     if excess is not None:
         status = StepStatus.FAILED
     elif published and any(flow.parts for flow in published):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Final
@@ -11,13 +12,14 @@ import anyio.to_thread
 
 from astro_async._executor.turns import Turns
 from astro_async._store.run_store import RunStore
+from astro_async._threads import in_thread
 from astro_async.exceptions import StorageError
 
 __all__ = ["Checkpoints"]
 
 _INTERVAL_S: Final = 1.0
 _MAX_INTERVAL_S: Final = 5.0
-# So many events are looked at for statistics at once, while the run goes on.
+# So many events are enough to be looked at for statistics while the run goes on.
 _STATISTICS_BATCH: Final = 2000
 # Checkpoints of a huge run take long; they may have this share of the time.
 _SHARE: Final = 0.05
@@ -32,26 +34,31 @@ class Checkpoints:
         self._turns = turns
         self._is_dirty = False
         self._dirty = anyio.Event()
-        self._full = anyio.Event()
         self._limiter = anyio.CapacityLimiter(1)
+        # Statistics are written by a thread of their own, once there are enough of them to need one.
+        self._is_full = threading.Event()
+        self._is_recording = False
+        self._recording = anyio.Event()
+        self._is_stopped = False
 
     def note_dirty(self) -> None:
         """Note that the journal has grown. From any thread that has the turn."""
         self._is_dirty = True
+        if self._store.unrecorded >= _STATISTICS_BATCH and not self._is_full.is_set():
+            self._is_full.set()
+            if not self._is_recording:
+                self._is_recording = True
+                self._turns.on_loop(self._recording.set)
 
     @property
     def wants_stir(self) -> bool:
         """Whether `stir` would wake anybody."""
-        return (self._is_dirty and not self._dirty.is_set()) or (
-            self._store.unrecorded >= _STATISTICS_BATCH and not self._full.is_set()
-        )
+        return self._is_dirty and not self._dirty.is_set()
 
     def stir(self) -> None:
         """Wake who writes what has been noted. On the event loop."""
         if self._is_dirty:
             self._dirty.set()
-        if self._store.unrecorded >= _STATISTICS_BATCH:
-            self._full.set()
 
     async def serve(self) -> None:
         """Write checkpoints until cancelled."""
@@ -66,17 +73,23 @@ class Checkpoints:
             interval_s = min(max(_INTERVAL_S, took_s / _SHARE), _MAX_INTERVAL_S)
 
     async def serve_statistics(self) -> None:
-        """Write statistics in batches until cancelled; the rest comes with a checkpoint."""
+        """Write statistics in batches until `stop`; the rest comes with a checkpoint."""
+        await self._recording.wait()
+        await in_thread(self._record_statistics)
+
+    def stop(self) -> None:
+        """Let the thread that writes statistics end. Before its task is cancelled, for it is waited for."""
+        self._is_stopped = True
+        self._is_full.set()
+
+    def _record_statistics(self) -> None:
         while True:
-            await self._full.wait()
-            self._full = anyio.Event()
-            with self._turns.take_on_loop():
-                statistics = self._store.take_statistics()
-            # What is taken is written.
-            with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(
-                    self._store.record_statistics, statistics, limiter=self._limiter
-                )
+            self._is_full.wait()
+            # Cleared before the look: `stop` may come in between.
+            self._is_full.clear()
+            if self._is_stopped:
+                return
+            self._store.record_statistics()
 
     async def link_last(self) -> None:
         """Make the links to what is last of each file, before the journal says that the run has ended."""
@@ -93,12 +106,12 @@ class Checkpoints:
         """Write what there is; return whether the disk took it."""
         with self._turns.take_on_loop():
             self._is_dirty, self._dirty = False, anyio.Event()
-            checkpoint = self._store.take_checkpoint()
-        if checkpoint is None:
+            manifest = self._store.take_checkpoint()
+        if manifest is None:
             # What the journal has not yet makes it grow again, and that is noted.
             return True
         try:
-            await anyio.to_thread.run_sync(self._store.write_checkpoint, checkpoint, limiter=self._limiter)
+            await anyio.to_thread.run_sync(self._store.write_checkpoint, manifest, limiter=self._limiter)
         except StorageError as error:
             self._on_failure(error)
             return False

@@ -55,6 +55,8 @@ from astro_async.pipeline import StepDefinition
 
 __all__ = ["Coordinator", "Message"]
 
+# Looking a member up costs as much as a call in Python 3.11, and this one is asked for at every step.
+_FAILED: Final = StepStatus.FAILED
 # See `_adapt_look_ahead`.
 _QUEUED_MS: Final = 2.0
 _MAX_QUEUED: Final = 100
@@ -141,6 +143,7 @@ class Coordinator:
                     self._turns.end()
                     self._workers.stop()
                     self._watchdog.stop()
+                    self._checkpoints.stop()
                 group.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True):
@@ -239,7 +242,7 @@ class Coordinator:
             # The disk is at fault, not the step: it starts afresh once there is space again.
             self._fail_storage(outcome.storage_error)
             self._record_interrupted(outcome.position, str(outcome.storage_error))
-        elif outcome.status is not StepStatus.FAILED:
+        elif outcome.status is not _FAILED:
             self._record_finished(outcome)
         else:
             self._settle_failed(outcome)

@@ -7,7 +7,6 @@ import os
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from astro_async._core.decisions import group_patches
 from astro_async._core.events import AnyEvent, RowsPatched, RunPlanned, VersionsDropped
@@ -32,25 +31,17 @@ from astro_async._store.recovery import (
     restore_links,
 )
 from astro_async._store.staging import StagedFile
-from astro_async._store.statistics import knows_run, record_run
+from astro_async._store.statistics import StatisticsDatabase, knows_run
 from astro_async.exceptions import StorageError
 
-__all__ = ["Checkpoint", "RunStore"]
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """What one checkpoint makes durable, taken where the state is owned and written elsewhere."""
-
-    manifest: Manifest
-    statistics: Sequence[Statistic]
+__all__ = ["RunStore"]
 
 
 class RunStore:
     """A run whose lock this process holds.
 
-    `append` and `take_checkpoint` belong to the owner of the state; `publisher.publish` may be called from
-    any thread; `write_checkpoint` is slow and runs in one thread at a time.
+    `append` and `take_checkpoint` belong to the owner of the state; `publisher.publish`, `write_checkpoint`
+    and `record_statistics` may be called from any thread, and the last two wait for each other.
 
     Attributes:
         directory: Absolute path of the run directory.
@@ -70,7 +61,8 @@ class RunStore:
         self.record: RunRecord = reading.record
         # What a process that died had in its journal may have missed the statistics.
         self._appended_seq = self.record.seq
-        self._unrecorded: list[AnyEvent] = list(reading.tail)
+        self._unrecorded: deque[AnyEvent] = deque(reading.tail)
+        self._statistics = StatisticsDatabase(self._statistics_path, disk)
         self._unsaved = self._missed_statistics(reading)
         self._writing = threading.Lock()
         self.log = RunLog(layout.log_path(directory), disk)
@@ -139,6 +131,7 @@ class RunStore:
 
     def close(self) -> None:
         """Close the journal and give the lock back. Nothing is synced here."""
+        self._statistics.close()
         self._journal.close()
         self.log.close()
         self._lock.release()
@@ -146,7 +139,7 @@ class RunStore:
     # -- the plan ------------------------------------------------------------------------------
 
     def commit_plan(self, event: RunPlanned, plan: Plan) -> None:
-        """Make a plan durable, then remove what only its steps named. Blocks.
+        """Write a plan, and remove what only its steps named once the plan is durable. Blocks.
 
         Raises:
             StorageError: The disk refuses; the plan stands or it does not, nothing is in between.
@@ -156,8 +149,7 @@ class RunStore:
         self.append([event])
         fold(self.record, event)
         if not (forgotten or links):
-            # Nothing to remove: the plan stands in the journal, and the next checkpoint is soon enough.
-            self._sync_pending()
+            # Nothing to remove, so nothing has to wait for the device: the next checkpoint is soon enough.
             return
         # The manifest first: the lines before the plan name files that are about to go.
         self.write_checkpoint(self.take_checkpoint())
@@ -190,50 +182,55 @@ class RunStore:
         self._appended_seq = events[-1].seq
         self._unrecorded.extend(events)
 
-    def take_checkpoint(self) -> Checkpoint | None:
-        """Return what the next checkpoint is to make durable. Linear in steps, but shares the records.
+    def take_checkpoint(self) -> Manifest | None:
+        """Return the manifest that the next checkpoint is to write. Linear in steps, but shares the records.
 
         None while the state is ahead of the journal, which the disk would not take: a manifest must never
         hold what the journal does not.
         """
         if self.record.seq != self._appended_seq:
             return None
-        manifest = snapshot_record(
+        return snapshot_record(
             self.record, journal_bytes=self._journal.size_bytes, journal_crc32=self._journal.crc32
         )
-        return Checkpoint(manifest, self.take_statistics())
 
     @property
     def unrecorded(self) -> int:
         """How many events have not been looked at for statistics yet."""
         return len(self._unrecorded)
 
-    def take_statistics(self) -> Sequence[Statistic]:
-        """Return what the events since the last call give rise to, for `record_statistics`."""
-        events, self._unrecorded = self._unrecorded, []
-        return derive_statistics(events, self.record)
-
-    def write_checkpoint(self, checkpoint: Checkpoint | None) -> None:
+    def write_checkpoint(self, manifest: Manifest | None) -> None:
         """Sync files, directories and journal, in this order, then write statistics and manifest. Blocks.
 
         Raises:
             StorageError: The disk refuses.
         """
-        if checkpoint is None:
+        if manifest is None:
             return
         with self._writing:
             self._sync_pending()
             # First the numbers: what the manifest contains, nobody derives them from again.
-            self.record_statistics(checkpoint.statistics)
-            self.disk.write_file(layout.manifest_path(self.directory), dump_manifest(checkpoint.manifest))
+            self._record_statistics()
+            # Somebody may move a database away while a run goes on: write to what has that name then.
+            self._statistics.close()
+            self.disk.write_file(layout.manifest_path(self.directory), dump_manifest(manifest))
 
-    def record_statistics(self, statistics: Sequence[Statistic]) -> None:
-        """Write statistics to log and database; where that fails, the user is told. Blocks."""
+    def record_statistics(self) -> None:
+        """Write what the events so far give rise to, to log and database. Blocks.
+
+        Where that fails, the user is told.
+        """
+        with self._writing:
+            self._record_statistics()
+
+    def _record_statistics(self) -> None:
+        events = [self._unrecorded.popleft() for _ in range(len(self._unrecorded))]
+        statistics = derive_statistics(events, self.record)
         self.log.write_statistics(self.record.run_id, statistics)
         # What a busy or failing disk did not take is tried again with the next ones.
         unsaved, self._unsaved = [*self._unsaved, *statistics], []
         try:
-            record_run(self._statistics_path, self.record, unsaved, disk=self.disk)
+            self._statistics.record(self.record, unsaved)
         except StorageError as error:
             # They are in the journal, so they can be rebuilt: no reason to stop a run.
             self._unsaved = unsaved
@@ -305,8 +302,9 @@ class RunStore:
         """
         self.publisher.link_last(self.record)
         # Only now: until the run has ended, the next holder of the lock makes them anew.
-        folders = {self.directory}
+        folders = set()
         for name in _take_all(self.publisher.unsynced_links):
+            folders.add(self.directory)
             while name := os.path.dirname(name):
                 folders.add(f"{self.directory}/{name}")
         for folder in sorted(folders):

@@ -21,7 +21,15 @@ from astro_async._core.statistics import Statistic
 from astro_async._store.atomic import Disk
 from astro_async.exceptions import StorageError
 
-__all__ = ["knows_run", "load_statistics", "load_trend", "rebuild_run", "record_run", "scan_deviations"]
+__all__ = [
+    "StatisticsDatabase",
+    "knows_run",
+    "load_statistics",
+    "load_trend",
+    "rebuild_run",
+    "record_run",
+    "scan_deviations",
+]
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS runs (
@@ -43,7 +51,8 @@ _ROWS_A_STATEMENT: Final = 500
 
 
 def _connect(path: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=_WAIT_S)
+    # Whoever writes a checkpoint may do so in another thread than the one before; never in two at once.
+    connection = sqlite3.connect(path, timeout=_WAIT_S, check_same_thread=False)
     try:
         # A write-ahead log is written twice, and costs three times as much. Readers wait for a commit, or it
         # for them: milliseconds.
@@ -57,19 +66,49 @@ def _connect(path: str) -> sqlite3.Connection:
     return connection
 
 
+class StatisticsDatabase:
+    """The database of a pipeline as one writer has it: opened when it is first needed, and kept open."""
+
+    def __init__(self, path: str, disk: Disk) -> None:
+        self._path = path
+        self._disk = disk
+        self._connection: sqlite3.Connection | None = None
+
+    def record(self, run: RunRecord, statistics: Sequence[Statistic]) -> None:
+        """Write how a run stands, its files, and a batch of statistics, in one transaction. Blocks.
+
+        Raises:
+            StorageError: The database cannot be written.
+        """
+        try:
+            with self._open() as connection:
+                _write_run(connection, run, statistics)
+        except sqlite3.Error as error:
+            self.close()
+            raise _make_error(self._path, error) from error
+
+    def _open(self) -> sqlite3.Connection:
+        self._disk.announce("write", self._path)
+        if self._connection is None:
+            self._disk.make_directory(os.path.dirname(self._path))
+            self._connection = _connect(self._path)
+        return self._connection
+
+    def close(self) -> None:
+        """Let go of the database; harmless twice, and the next record opens it again."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
 def record_run(path: str, run: RunRecord, statistics: Sequence[Statistic], *, disk: Disk) -> None:
-    """Write how a run stands, its files, and a batch of statistics, in one transaction.
+    """Write how a run stands, its files, and a batch of statistics, in one transaction. Blocks.
 
     Raises:
         StorageError: The database cannot be written.
     """
-    disk.make_directory(os.path.dirname(path))
-    disk.announce("write", path)
-    try:
-        with closing(_connect(path)) as connection, connection:
-            _write_run(connection, run, statistics)
-    except sqlite3.Error as error:
-        raise _make_error(path, error) from error
+    with closing(StatisticsDatabase(path, disk)) as database:
+        database.record(run, statistics)
 
 
 def rebuild_run(path: str, run: RunRecord, statistics: Sequence[Statistic], *, disk: Disk) -> None:
