@@ -7,7 +7,6 @@ claim: once the coordinator has revoked the attempt (a timeout, a second signal)
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 import math
 import os
@@ -94,6 +93,7 @@ _MAX_DETAIL: Final = 2000
 # Looking a member up costs as much as a call in Python 3.11, and this one is asked for at every step.
 _COMPLETE: Final = StepStatus.COMPLETE
 
+_NO_TIMEOUT: Final = contextlib.nullcontext()
 _NO_FILES: Final = StepFiles((), lambda _: None)
 
 
@@ -269,37 +269,32 @@ async def run_attempt_async(attempt: Attempt) -> Outcome:
     """
     started = perf_counter()
     timeout_s = attempt.step.timeout_s
-    if timeout_s is None:
-        return await _end_async(attempt, await _await_step(attempt), started)
     error: BaseException | None = None
-    with anyio.move_on_after(timeout_s) as timer:
-        error = await _await_step(attempt)
+    with _NO_TIMEOUT if timeout_s is None else anyio.move_on_after(timeout_s) as timer:
+        try:
+            is_slow = attempt.resources.patches and attempt.is_amended
+            context = await in_thread(attempt.open) if is_slow else attempt.open()
+            await attempt.step.fn(context, attempt.files)
+        except BaseException as raised:
+            is_cancellation = isinstance(raised, anyio.get_cancelled_exc_class())
+            if is_cancellation and anyio.current_effective_deadline() == -math.inf:
+                raise
+            error = raised
     # A step that held the loop, or swallowed its cancellation, returns as if nothing had been.
-    if timer.cancelled_caught or (error is None and anyio.current_time() >= timer.deadline):
+    if timer is not None and (
+        timer.cancelled_caught or (error is None and anyio.current_time() >= timer.deadline)
+    ):
         error = TimeoutError(f"timed out after {timeout_s:g} s")
-    return await _end_async(attempt, error, started)
-
-
-async def _await_step(attempt: Attempt) -> BaseException | None:
-    """Return what the step raised, or None."""
-    try:
-        is_slow = attempt.resources.patches and attempt.is_amended
-        context = await in_thread(attempt.open) if is_slow else attempt.open()
-        await attempt.step.fn(context, attempt.files)
-    except BaseException as error:
-        is_cancellation = isinstance(error, anyio.get_cancelled_exc_class())
-        if is_cancellation and anyio.current_effective_deadline() == -math.inf:
-            raise
-        return error
-    return None
-
-
-async def _end_async(attempt: Attempt, error: BaseException | None, started: float) -> Outcome:
-    end = functools.partial(settle_attempt, attempt, started)
-    if error is not None:
-        end = functools.partial(fail_attempt, attempt, error, started)
     # In a thread where the disk is touched; a publication once begun is finished and recorded.
-    return await in_thread(end) if attempt.uses_disk else end()
+    if attempt.uses_disk:
+        return await in_thread(_end_attempt, attempt, error, started)
+    return _end_attempt(attempt, error, started)
+
+
+def _end_attempt(attempt: Attempt, error: BaseException | None, started: float) -> Outcome:
+    if error is not None:
+        return fail_attempt(attempt, error, started)
+    return settle_attempt(attempt, started)
 
 
 def settle_attempt(attempt: Attempt, started: float) -> Outcome:

@@ -336,16 +336,20 @@ class Coordinator:
             for attempt in attempts:
                 self._record_interrupted(attempt.position, "interrupted before it began")
             return
-        nodes = self._scheduler.graph.nodes
-        short = []
+        threaded: list[Attempt] = []
+        hosted: list[Attempt] = []
         for attempt in attempts:
             self._running[attempt.position] = attempt
-            if nodes[attempt.position].queue == "threads":
-                short.append(attempt)
-            else:
-                self._hand_over(attempt)
-        if short:
-            self._workers.submit(short)
+            if not self._is_threaded(attempt.step):
+                hosted.append(attempt)
+                continue
+            threaded.append(attempt)
+            if attempt.step.timeout_s is not None:
+                self._deadlines.add(attempt.step.timeout_s, functools.partial(self._time_out, attempt))
+        if threaded:
+            self._workers.submit(threaded)
+        if hosted:
+            self._turns.on_loop(functools.partial(self._hosts.submit, hosted))
 
     def _prepare(self, command: StartStep) -> Attempt:
         inputs = self._inputs.choose(command.inputs)
@@ -362,15 +366,6 @@ class Coordinator:
         self._batch.append(event)
         is_last = not step.retry.attempts or self._failures.get(command.position, 0) >= step.retry.attempts
         return Attempt(command.position, step, command.attempt, inputs, self._resources, is_last)
-
-    def _hand_over(self, attempt: Attempt) -> None:
-        step = attempt.step
-        if self._is_threaded(step):
-            if step.timeout_s is not None:
-                self._deadlines.add(step.timeout_s, lambda: self._time_out(attempt))
-            self._workers.submit([attempt])
-        else:
-            self._turns.on_loop(functools.partial(self._hosts.submit, attempt))
 
     def _flush(self) -> None:
         """Append the batch to the journal, and tell it."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextvars
 from collections import deque
+from collections.abc import Iterable
 from time import perf_counter
 from typing import Final
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import TaskGroup
 
 from astro_async._core.status import StepStatus
@@ -53,9 +55,9 @@ class TaskHosts:
     def _has_place(self) -> bool:
         return bool(self._queue) and self._running < self._jobs
 
-    def submit(self, attempt: Attempt) -> None:
-        """Start an attempt as soon as there is a place for it."""
-        self._queue.append(attempt)
+    def submit(self, attempts: Iterable[Attempt]) -> None:
+        """Start attempts, each as soon as there is a place for it."""
+        self._queue.extend(attempts)
         self._call_host()
 
     def _call_host(self) -> None:
@@ -79,15 +81,25 @@ class TaskHosts:
         pristine = contextvars.copy_context()
         context = pristine.copy()
         started = perf_counter()
-        # Others on the loop get their turn, however many steps there are that never wait.
-        while self._has_place and perf_counter() - started < _STRETCH_S:
+        while self._has_place:
+            if perf_counter() - started > _STRETCH_S:
+                # Others on the loop get their turn, however many steps there are that never wait.
+                await anyio.lowlevel.checkpoint()
+                started = perf_counter()
+                continue
             attempt = self._queue.popleft()
             if not attempt.begin():
                 continue
             attempt.host = scope
             self._running += 1
             try:
-                outcome = await self._run(attempt, context)
+                if attempt.step.engine == "process":
+                    self._give_way()
+                    outcome = await run_attempt_in_process(attempt)
+                else:
+                    outcome = await self._watchdog.watch(
+                        attempt.step.step_id, run_attempt_async(attempt), context, self._give_way
+                    )
             finally:
                 self._running -= 1
             self._is_coming = True
@@ -98,10 +110,3 @@ class TaskHosts:
                 return
             if context != pristine:
                 context = pristine.copy()
-
-    async def _run(self, attempt: Attempt, context: contextvars.Context) -> Outcome:
-        step = attempt.step
-        if step.engine == "process":
-            self._give_way()
-            return await run_attempt_in_process(attempt)
-        return await self._watchdog.watch(step.step_id, run_attempt_async(attempt), context, self._give_way)

@@ -15,6 +15,7 @@ __all__ = ["Watchdog"]
 T = TypeVar("T")
 
 _PATIENCE_S: Final = 1.0
+_LOOK_S: Final = 0.25
 
 
 class Watchdog:
@@ -25,7 +26,8 @@ class Watchdog:
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
-        self._entered: tuple[str, float] | None = None
+        # A new object each time, so that the thread can tell one stay on the loop from the next.
+        self._entered: tuple[str] | None = None
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -45,11 +47,12 @@ class Watchdog:
             context: What it runs in.
             on_wait: Called each time before it waits for something.
         """
-        self._start()
+        if self._thread is None:
+            self._start()
         value: Any = None
         error: BaseException | None = None
         while True:
-            self._entered = (step_id, time.monotonic())
+            self._entered = (step_id,)
             try:
                 if error is not None:
                     pending, error = error, None
@@ -73,19 +76,22 @@ class Watchdog:
         self._thread = None
 
     def _start(self) -> None:
-        if self._thread is None:
-            self._ended = threading.Event()
-            self._thread = threading.Thread(
-                target=self._look, args=(self._ended,), name="astro_async watchdog", daemon=True
-            )
-            self._thread.start()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(
+            target=self._look, args=(self._ended,), name="astro_async watchdog", daemon=True
+        )
+        self._thread.start()
 
     def _look(self, ended: threading.Event) -> None:
-        named: tuple[str, float] | None = None
-        while not ended.wait(_PATIENCE_S / 2):
+        seen: tuple[str] | None = None
+        since = 0.0
+        is_named = False
+        while not ended.wait(_LOOK_S):
             entered = self._entered
-            if entered is not None and entered != named and time.monotonic() - entered[1] > _PATIENCE_S:
-                named = entered
+            if entered is not seen:
+                seen, since, is_named = entered, time.monotonic(), False
+            elif entered is not None and not is_named and time.monotonic() - since > _PATIENCE_S:
+                is_named = True
                 self._logger.warning(
                     "[%s] blocks the event loop: an async step must await, or run slow calls in a thread "
                     "(anyio.to_thread.run_sync)",
