@@ -31,7 +31,7 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Final, Literal, TypeVar
 
@@ -121,14 +121,36 @@ class StepDefinition:
     on_quarantine: Literal["block", "continue"]
     max_quarantined: int | None
     max_quarantined_fraction: float | None
-    file_names: tuple[str, ...] = field(init=False)
-    writes: tuple[str, ...] = field(init=False)
+    file_names: tuple[str, ...]
+    writes: tuple[str, ...]
 
-    def __post_init__(self) -> None:
-        """Note the names of the files: asked for at every start, they are kept."""
-        names = [(spec.ingest_name, spec.readonly) for spec in self.files]
-        object.__setattr__(self, "file_names", tuple([name for name, _ in names]))
-        object.__setattr__(self, "writes", tuple([name for name, readonly in names if not readonly]))
+
+class _Declared:
+    """The steps declared so far, and what many of them share."""
+
+    def __init__(self) -> None:
+        self.steps: list[StepDefinition] = []
+        self._ids_of: dict[int, list[StepId]] = {}
+        self._files: dict[tuple[int, ...], tuple[AstroFileSpec, ...]] = {}
+        self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def add(self, step: StepDefinition) -> None:
+        self.steps.append(step)
+        # By identity, for a callable need not be hashable; the step keeps it alive.
+        self._ids_of.setdefault(id(step.fn), []).append(step.step_id)
+
+    def ids_of(self, fn: StepFn) -> list[StepId]:
+        """Return the steps that a function is."""
+        return self._ids_of.get(id(fn), [])
+
+    def share_files(self, files: tuple[AstroFileSpec, ...]) -> tuple[AstroFileSpec, ...]:
+        """Return the tuple of the same files that an earlier step has, or this one."""
+        return self._files.setdefault(tuple(map(id, files)), files)
+
+    def share_names(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return one tuple for the same names, whoever asks."""
+        listed = tuple(names)
+        return self._names.setdefault(listed, listed)
 
 
 class Pipeline:
@@ -232,11 +254,13 @@ class Pipeline:
             PipelineError: Something of it makes no sense; the message names the step.
         """
         identity = StepId(step_id) if step_id is not None else slugify(label)
+        declared = self._declared
+        specs = declared.share_files(_as_specs(identity, files))
         definition = StepDefinition(
             step_id=identity,
             label=label,
             fn=_check_callable(identity, fn),
-            files=_as_specs(identity, files),
+            files=specs,
             depends_on=tuple(self._resolve(identity, ref) for ref in _as_refs(depends_on)),
             is_async=_is_async(fn),
             timeout_s=timeout,
@@ -246,9 +270,11 @@ class Pipeline:
             on_quarantine=on_quarantine,
             max_quarantined=max_quarantined,
             max_quarantined_fraction=max_quarantined_fraction,
+            file_names=declared.share_names(spec.ingest_name for spec in specs),
+            writes=declared.share_names(spec.ingest_name for spec in specs if not spec.readonly),
         )
         _check_policy(definition)
-        self._declared.append(definition)
+        declared.add(definition)
         return fn
 
     def step(
@@ -348,9 +374,9 @@ class Pipeline:
                 self.configure_steps()
             except BaseException:
                 self.__dict__["_is_configured"] = False
-                self._declared.clear()
+                self.__dict__.pop("_definitions", None)
                 raise
-        return tuple(self._declared)
+        return tuple(self._declared.steps)
 
     def file_specs(self) -> dict[str, IngestFileSpec]:
         """Return the ingest files by name.
@@ -430,15 +456,17 @@ class Pipeline:
     # ------------------------------------------------------------------------------------------
 
     @property
-    def _declared(self) -> list[StepDefinition]:
+    def _declared(self) -> _Declared:
         # Made on first use, so that a subclass need not call our constructor.
-        declared: list[StepDefinition] = self.__dict__.setdefault("_definitions", [])
+        declared: _Declared | None = self.__dict__.get("_definitions")
+        if declared is None:
+            declared = self.__dict__["_definitions"] = _Declared()
         return declared
 
     def _resolve(self, step_id: str, ref: StepRef) -> StepId:
         if isinstance(ref, str):
             return StepId(ref)
-        found = [definition.step_id for definition in self._declared if definition.fn is ref]
+        found = self._declared.ids_of(ref)
         if not found:
             name = getattr(ref, "__name__", repr(ref))
             raise PipelineError(f"step {step_id!r} depends on {name}, which is not an earlier step")

@@ -79,11 +79,14 @@ class Graph:
         writers: dict[str, list[int]] = {}
         self.writers = writers
         self.ranks = []
+        # Most steps of a large graph have the same.
+        known: dict[tuple[int, ...], tuple[int, ...]] = {}
         for i, node in enumerate(self.nodes):
             if node.depends_on:
                 for earlier in self._dependencies(i, node):
                     self.dependents.setdefault(earlier, []).append(i)
-            self.ranks.append(tuple([len(writers[name]) if name in writers else 0 for name in node.files]))
+            ranks = tuple([len(writers[name]) if name in writers else 0 for name in node.files])
+            self.ranks.append(known.setdefault(ranks, ranks))
             for name in node.writes:
                 writers.setdefault(name, []).append(i)
 

@@ -66,7 +66,8 @@ def slugify(label: str) -> StepId:
     slug = re.sub(r"[^a-z0-9_]+", "-", plain).strip("-")
     if not slug:
         raise InvalidNameError(f"the label {label!r} has no letter or digit to make an id of: give step_id=")
-    return StepId(slug)
+    # One text for both, where they are the same.
+    return StepId(label if slug == label else slug)
 
 
 def check_name(name: str, *, what: str) -> str:
