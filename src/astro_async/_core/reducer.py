@@ -138,6 +138,9 @@ class Scheduler:
         """Return what may start now, taking a slot and the limits for each; skips take none."""
         starts: list[Command] = []
         nodes, ranks, steps = self.graph.nodes, self.graph.ranks, self.run.steps
+        files: tuple[str, ...] = ()
+        rank: tuple[int, ...] = ()
+        inputs: tuple[str | None, ...] = ()
         while self._free_slots + self._look_ahead > 0 and not self._halted:
             position = self._pop_startable()
             if position is None:
@@ -153,7 +156,10 @@ class Scheduler:
             if node.limits:
                 for name in node.limits:
                     self._free_limits[name] -= 1
-            inputs = self._table.versions(node.files, ranks[position])
+            if node.files is not files or ranks[position] is not rank:
+                # Mostly as the step before: steps that read the same share what says so.
+                files, rank = node.files, ranks[position]
+                inputs = self._table.versions(files, rank)
             starts.append(StartStep(position, steps[node.step_id].attempt + 1, inputs))
         return starts
 

@@ -52,6 +52,8 @@ class FileInputs:
         for record in run.steps.values():
             if record.files:
                 self.note(record.files)
+        # What was asked for last: many steps read the same, and what is at a path never changes.
+        self._last: tuple[tuple[str | None, ...], tuple[FileInput | None, ...]] = ((), ())
 
     def note(self, flows: Iterable[FileFlow]) -> None:
         """Note what an attempt has published."""
@@ -62,7 +64,9 @@ class FileInputs:
 
     def choose(self, paths: tuple[str | None, ...]) -> tuple[FileInput | None, ...]:
         """Return the versions at these paths; None for a file that was not delivered."""
-        return tuple(map(self._inputs.get, paths))
+        if paths is not self._last[0]:
+            self._last = (paths, tuple(map(self._inputs.get, paths)))
+        return self._last[1]
 
 
 def refuse_missing(directory: str, run: RunRecord, plan: Plan, rerun: Sequence[str]) -> None:

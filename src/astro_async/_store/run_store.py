@@ -31,7 +31,7 @@ from astro_async._store.recovery import (
     restore_links,
 )
 from astro_async._store.staging import StagedFile
-from astro_async._store.statistics import StatisticsDatabase, knows_run
+from astro_async._store.statistics import ROWS_A_STATEMENT, StatisticsDatabase, knows_run
 from astro_async.exceptions import StorageError
 
 __all__ = ["RunStore"]
@@ -210,30 +210,32 @@ class RunStore:
         with self._writing:
             self._sync_pending()
             # First the numbers: what the manifest contains, nobody derives them from again.
-            self._record_statistics()
+            self._record_statistics(is_last=True)
             # Somebody may move a database away while a run goes on: write to what has that name then.
             self._statistics.close()
             self.disk.write_file(layout.manifest_path(self.directory), dump_manifest(manifest))
 
     def record_statistics(self) -> None:
-        """Write what the events so far give rise to, to log and database. Blocks.
+        """Write most of what the events so far give rise to, to log and database; a checkpoint writes all.
 
-        Where that fails, the user is told.
+        Blocks. Where it fails, the user is told.
         """
         with self._writing:
-            self._record_statistics()
+            self._record_statistics(is_last=False)
 
-    def _record_statistics(self) -> None:
+    def _record_statistics(self, *, is_last: bool) -> None:
         events = [self._unrecorded.popleft() for _ in range(len(self._unrecorded))]
         statistics = derive_statistics(events, self.record)
         self.log.write_statistics(self.record.run_id, statistics)
         # What a busy or failing disk did not take is tried again with the next ones.
-        unsaved, self._unsaved = [*self._unsaved, *statistics], []
+        pending = [*self._unsaved, *statistics]
+        count = len(pending) if is_last else len(pending) // ROWS_A_STATEMENT * ROWS_A_STATEMENT
         try:
-            self._statistics.record(self.record, unsaved)
+            self._statistics.record(self.record, pending[:count])
+            self._unsaved = pending[count:]
         except StorageError as error:
             # They are in the journal, so they can be rebuilt: no reason to stop a run.
-            self._unsaved = unsaved
+            self._unsaved = pending
             notice = f"statistics are incomplete: {error}"
             if notice not in self.notices:
                 self.notices.append(notice)

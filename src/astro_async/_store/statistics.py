@@ -22,6 +22,7 @@ from astro_async._store.atomic import Disk
 from astro_async.exceptions import StorageError
 
 __all__ = [
+    "ROWS_A_STATEMENT",
     "StatisticsDatabase",
     "knows_run",
     "load_statistics",
@@ -47,7 +48,8 @@ CREATE TABLE IF NOT EXISTS statistics (
 """
 _TABLES: Final = ("runs", "ingest_files", "statistics")
 _WAIT_S: Final = 5.0
-_ROWS_A_STATEMENT: Final = 500
+# Many to a statement: for each statement SQLite and the interpreter wait for each other.
+ROWS_A_STATEMENT: Final = 1000
 
 
 def _connect(path: str) -> sqlite3.Connection:
@@ -77,11 +79,16 @@ class StatisticsDatabase:
     def record(self, run: RunRecord, statistics: Sequence[Statistic]) -> None:
         """Write how a run stands, its files, and a batch of statistics, in one transaction. Blocks.
 
+        Cheapest in multiples of `ROWS_A_STATEMENT`: a statement of another length is compiled anew.
+
         Raises:
             StorageError: The database cannot be written.
         """
+        knows_files = self._connection is not None
         try:
             with self._open() as connection:
+                if not knows_files:
+                    _write_files(connection, run)
                 _write_run(connection, run, statistics)
         except sqlite3.Error as error:
             self.close()
@@ -123,6 +130,7 @@ def rebuild_run(path: str, run: RunRecord, statistics: Sequence[Statistic], *, d
         with closing(_connect(path)) as connection, connection:
             for table in _TABLES:
                 connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run.run_id,))
+            _write_files(connection, run)
             _write_run(connection, run, statistics)
     except sqlite3.Error as error:
         raise _make_error(path, error) from error
@@ -135,14 +143,16 @@ def _make_error(path: str, error: sqlite3.Error) -> StorageError:
     )
 
 
-def _write_run(connection: sqlite3.Connection, run: RunRecord, statistics: Sequence[Statistic]) -> None:
-    connection.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _run_row(run))
+def _write_files(connection: sqlite3.Connection, run: RunRecord) -> None:
     connection.executemany(
         "INSERT OR REPLACE INTO ingest_files VALUES (?, ?, ?, ?, ?, ?)", list(_file_rows(run))
     )
-    # Many to a statement: for each statement SQLite and the interpreter wait for each other.
-    for start in range(0, len(statistics), _ROWS_A_STATEMENT):
-        chunk = statistics[start : start + _ROWS_A_STATEMENT]
+
+
+def _write_run(connection: sqlite3.Connection, run: RunRecord, statistics: Sequence[Statistic]) -> None:
+    connection.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _run_row(run))
+    for start in range(0, len(statistics), ROWS_A_STATEMENT):
+        chunk = statistics[start : start + ROWS_A_STATEMENT]
         values = [run.run_id, *itertools.chain.from_iterable(map(msgspec.structs.astuple, chunk))]
         places = ",".join(["(?, ?, ?, ?, ?)"] * len(chunk))
         connection.execute(f"INSERT OR REPLACE INTO statistics SELECT ?, * FROM (VALUES {places})", values)
