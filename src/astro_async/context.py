@@ -16,7 +16,7 @@ from astro_async._core.events import StatRecorded
 from astro_async._frames.columns import REASON_COLUMN, ROW_COLUMN
 from astro_async._frames.conform import conform_rows
 from astro_async._frames.parquet import load_frame, scan_frame
-from astro_async._frames.split import split_lazy, split_rows
+from astro_async._frames.split import RowSplit, split_lazy, split_rows
 from astro_async._store.staging import RuleTally, StagedFile, StagedPart
 from astro_async._threads import in_thread
 from astro_async.exceptions import QuarantineError, RuleError, StepError
@@ -265,16 +265,19 @@ class Quarantine:
         if isinstance(frame, pl.LazyFrame):
             good, _ = self.split_staged(file, frame, rules)
             return scan_frame(good.path)
-        flat = list(flatten_rules(rules))
-        split = split_rows(frame, compile_rule_set(flat, frame.lazy(), self._scan_other))
-        if not split.bad.is_empty():
-            bad = split.bad.drop(ROW_COLUMN)
-            positions = split.bad.select(ROW_COLUMN)
-            staged = self._stage_judged(file, bad)
-            known = self._are_input_positions(file, staged, positions, frame.height)
-            self._add_judged(file, staged, positions if known else None, split.counts)
-        self._note_rules(file, flat, split.counts, split.warnings)
-        return split.good
+        return self._split_rows(file, frame, list(flatten_rules(rules))).good
+
+    def split_input(self, file: AstroFile, rules: Rules) -> tuple[StagedFile | None, int]:
+        """Split what the step was given; return the staged good rows and the number of bad ones.
+
+        For the package itself: a check publishes that file instead of writing the rows again. Of a small file
+        all is done in memory, and where no row is bad nothing is staged: None.
+        """
+        if not file.is_small:
+            return self.split_staged(file, file.scan(), rules, is_input=True)
+        split = self._split_rows(file, file.load(), list(flatten_rules(rules)), is_input=True)
+        good = None if split.bad.is_empty() else file.stage(split.good, needs_write=True)
+        return good, split.bad.height
 
     def split_staged(
         self,
@@ -286,7 +289,7 @@ class Quarantine:
     ) -> tuple[StagedFile, int]:
         """Split a plan and return the staged file of good rows and the number of bad ones.
 
-        For the package itself: a check publishes that file instead of writing the rows again.
+        For the package itself.
 
         Args:
             file: The file of this step that the rows come from.
@@ -303,10 +306,9 @@ class Quarantine:
         split = split_lazy(frame, compiled, good_path=good_path, bad_path=bad_path)
         if split.bad.rows:
             positions = load_frame(bad_path, [ROW_COLUMN])
-            staged = self._stage_judged(file, scan_frame(bad_path).drop(ROW_COLUMN))
+            bad = scan_frame(bad_path).drop(ROW_COLUMN)
             height = split.good.rows + split.bad.rows
-            known = is_input or self._are_input_positions(file, staged, positions, height)
-            self._add_judged(file, staged, positions if known else None, split.counts)
+            self._add_judged(file, bad, positions, split.counts, height=height, is_input=is_input)
         self._note_rules(file, flat, split.counts, split.warnings)
         good = StagedFile(good_path, split.good.rows, split.good.columns, split.good.size_bytes)
         return good, split.bad.rows
@@ -357,16 +359,32 @@ class Quarantine:
                     if severity == "quarantine" and limit is not None:
                         tally.max_rows, tally.max_fraction = limit.max_rows, limit.max_fraction
 
-    def _stage_judged(self, file: AstroFile, bad: pl.DataFrame | pl.LazyFrame) -> StagedFile:
-        # The reason column rides along: it is no column of the source, so it is part of the target schema.
-        schema = pl.Schema({**file.input_schema(), REASON_COLUMN: pl.String()})
-        return file.stage(_conform(bad, schema), needs_write=True)
+    def _split_rows(
+        self, file: AstroFile, frame: pl.DataFrame, rules: Sequence[Any], *, is_input: bool = False
+    ) -> RowSplit:
+        """Split a frame in memory, and set its bad rows aside; `is_input` as in `split_staged`."""
+        split = split_rows(frame, compile_rule_set(rules, frame.lazy(), self._scan_other))
+        if not split.bad.is_empty():
+            positions, bad = split.bad.select(ROW_COLUMN), split.bad.drop(ROW_COLUMN)
+            self._add_judged(file, bad, positions, split.counts, height=frame.height, is_input=is_input)
+        self._note_rules(file, rules, split.counts, split.warnings)
+        return split
 
     def _add_judged(
-        self, file: AstroFile, staged: StagedFile, positions: pl.DataFrame | None, counts: dict[str, int]
+        self,
+        file: AstroFile,
+        bad: pl.DataFrame | pl.LazyFrame,
+        positions: pl.DataFrame,
+        counts: dict[str, int],
+        *,
+        height: int,
+        is_input: bool,
     ) -> None:
+        # The reason column rides along: it is no column of the source, so it is part of the target schema.
+        schema = pl.Schema({**file.input_schema(), REASON_COLUMN: pl.String()})
+        staged = file.stage(_conform(bad, schema), needs_write=True)
         sidecar = None
-        if positions is not None:
+        if is_input or self._are_input_positions(file, staged, positions, height):
             if file.output.snapshot_rows is not None:
                 # Rows were left out of what the step was given: count as the snapshot does.
                 rows = load_frame(file.output.snapshot_rows).get_column(ROW_COLUMN)

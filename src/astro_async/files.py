@@ -31,6 +31,9 @@ __all__ = ["AstroFile", "AstroFileSpec", "StepFiles"]
 
 _BATCH_ROWS: Final = 100_000
 _LARGE_BYTES: Final = 100 << 20
+# Up to here a pass over a file costs less in memory than as a stream, and hardly any memory.
+_SMALL_ROWS: Final = 32_768
+_SMALL_BYTES: Final = 4 << 20
 
 
 class AstroFileSpec:
@@ -260,6 +263,11 @@ class AstroFile:
     def output(self) -> FileOutput:
         """What the step did with the file so far. For the package itself."""
         return self._output
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the file is handled in memory at less cost than streamed. For the package itself."""
+        return self._rows <= _SMALL_ROWS and os.path.getsize(self._current) <= _SMALL_BYTES
 
     def input_schema(self) -> pl.Schema:
         """Return the schema of what the step was given. For the package itself."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import polars as pl
 
-from astro_async._frames.removal import split_removed_lazy, split_twins
+from astro_async._frames.removal import split_removed, split_removed_lazy, split_twins
 from astro_async._store.staging import FileOutput, StagedFile
 from astro_async.context import StepContext
 from astro_async.exceptions import ConservationError, StepError
@@ -34,7 +34,7 @@ class CheckStep:
         for file in _delivered(files):
             if file.spec.readonly:
                 continue
-            good, bad_rows = ctx.quarantine.split_staged(file, file.scan(), self.rules, is_input=True)
+            good, bad_rows = ctx.quarantine.split_input(file, self.rules)
             _settle(file, good, set_aside=bad_rows)
             file.output.conserves_rows = True
 
@@ -55,42 +55,49 @@ class FilterStep:
             file.output.rows_filtered = 0 if removed is None else removed.rows
             file.output.filtered = removed
 
-    def _divide(self, file: AstroFile) -> tuple[StagedFile, StagedFile | None]:
-        if isinstance(self.rows, pl.Expr):
-            kept_path, removed_path = file.stage_path(), file.stage_path()
-            sides = split_removed_lazy(
-                file.scan(), self.rows, remove=self.removes, kept_path=kept_path, removed_path=removed_path
-            )
-            good, found = sides.true, sides.false
-            kept = StagedFile(kept_path, good.rows, good.columns, good.size_bytes)
-            if not found.rows:
-                return kept, None
-            return kept, StagedFile(removed_path, found.rows, found.columns, found.size_bytes)
+    def _divide(self, file: AstroFile) -> tuple[StagedFile | None, StagedFile | None]:
+        """Stage the kept and the removed rows; None, None where nothing is removed."""
+        if isinstance(self.rows, pl.Expr) and not file.is_small:
+            return self._divide_streamed(file, self.rows)
         frame = file.load()
-        returned = self.rows(frame)
-        if not isinstance(returned, pl.DataFrame):
-            raise StepError(
-                f"the filter's function returned {type(returned).__name__}: it returns the rows to remove, "
-                "as a DataFrame"
-            )
-        kept_rows, removed_rows = split_twins(frame, returned)
-        staged = file.stage(kept_rows, needs_write=True)
-        if removed_rows.is_empty():
-            return staged, None
-        return staged, file.stage(removed_rows, needs_write=True)
+        if isinstance(self.rows, pl.Expr):
+            kept, removed = split_removed(frame, self.rows, remove=self.removes)
+        else:
+            returned = self.rows(frame)
+            if not isinstance(returned, pl.DataFrame):
+                raise StepError(
+                    f"the filter's function returned {type(returned).__name__}: it returns the rows to "
+                    "remove, as a DataFrame"
+                )
+            kept, removed = split_twins(frame, returned)
+        if removed.is_empty():
+            return None, None
+        return file.stage(kept, needs_write=True), file.stage(removed, needs_write=True)
+
+    def _divide_streamed(self, file: AstroFile, rows: pl.Expr) -> tuple[StagedFile, StagedFile | None]:
+        kept_path, removed_path = file.stage_path(), file.stage_path()
+        sides = split_removed_lazy(
+            file.scan(), rows, remove=self.removes, kept_path=kept_path, removed_path=removed_path
+        )
+        good, found = sides.true, sides.false
+        kept = StagedFile(kept_path, good.rows, good.columns, good.size_bytes)
+        if not found.rows:
+            return kept, None
+        return kept, StagedFile(removed_path, found.rows, found.columns, found.size_bytes)
 
 
 def _delivered(files: StepFiles) -> list[AstroFile]:
     return [file for file in files if file is not None]
 
 
-def _settle(file: AstroFile, good: StagedFile, *, set_aside: int) -> None:
+def _settle(file: AstroFile, good: StagedFile | None, *, set_aside: int) -> None:
+    """Publish the good rows; without any staged, or none set aside, what was given stands."""
     output: FileOutput = file.output
-    if good.rows + set_aside != output.rows_given:
+    if good is not None and good.rows + set_aside != output.rows_given:
         raise ConservationError(
             f"file {file.name!r}: {output.rows_given} rows in, but {good.rows} out and {set_aside} set aside"
         )
-    if set_aside or output.patched is not None:
+    if good is not None and (set_aside or output.patched is not None):
         file.activate(good)
-    else:
+    elif output.patched is None:
         output.keeps_version = True

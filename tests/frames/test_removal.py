@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from astro_async._frames.parquet import load_frame, write_frame
 from astro_async._frames.positions import find_positions
-from astro_async._frames.removal import split_removed_lazy, split_twins
+from astro_async._frames.removal import split_removed, split_removed_lazy, split_twins
 from astro_async.exceptions import QuarantineError, RuleError, StepError
 from frames.samples import SCHEMA, contents, frames, multiset
 
@@ -36,8 +36,10 @@ def remove_on_disk(
     return kept, removed
 
 
-@pytest.fixture
-def split(tmp_path: Path) -> Any:
+@pytest.fixture(params=["in memory", "on disk"])
+def split(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    if request.param == "in memory":
+        return lambda frame, verdict, remove: split_removed(frame, verdict, remove=remove)
     return lambda frame, verdict, remove: remove_on_disk(frame, verdict, remove=remove, folder=str(tmp_path))
 
 

@@ -8,13 +8,29 @@ from __future__ import annotations
 import polars as pl
 
 from astro_async._frames.columns import RESERVED_PREFIX, refuse_reserved
-from astro_async._frames.judge import CompiledRule, blame_rules, number_and_judge
+from astro_async._frames.judge import CompiledRule, blame_rules, evaluate_verdicts, number_and_judge
 from astro_async._frames.partition import WrittenSides, write_sides
 from astro_async._frames.positions import find_positions
 from astro_async._frames.verdict import RowRule, check_row_wise
 from astro_async.exceptions import AstroError, StepError
 
-__all__ = ["split_removed_lazy", "split_twins"]
+__all__ = ["split_removed", "split_removed_lazy", "split_twins"]
+
+
+def split_removed(
+    frame: pl.DataFrame, verdict: pl.Expr, *, remove: bool
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Divide a frame into the rows that are kept and those that are removed, as `split_removed_lazy` does.
+
+    Raises:
+        RuleError: The verdict is broken (see `check_row_wise`), or the evaluation raised.
+        StepError: The frame has a column with a reserved name.
+    """
+    refuse_reserved(frame.columns)
+    rule = _compile_filter(verdict, frame.schema, remove=remove)
+    marked = evaluate_verdicts(frame, [rule]).get_column(rule.column)
+    is_kept = ~marked if remove else marked
+    return frame.filter(is_kept), frame.filter(~is_kept)
 
 
 def split_removed_lazy(
