@@ -126,13 +126,13 @@ def test_while_another_process_is_on_the_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("pipeline", [PARKING, GOOD])
 def test_after_a_killed_run_there_are_notes_at_most(tmp_path: Path, pipeline: str) -> None:
     run_id = ingest(make_project(tmp_path, pipeline))
-    staging = run_folder(tmp_path, run_id) / "staging" / "check.1"
+    staging = run_folder(tmp_path, run_id) / "staging"
     staging.mkdir(parents=True)
-    (staging / "1.parquet").write_bytes(b"half")
+    (staging / "check.1.1.parquet").write_bytes(b"half")
     shown = astro("verify", "-C", tmp_path).stdout
     assert f"run {run_id}  ingested  sound" in shown
     assert "note  staging is what an attempt left that did not end" in shown
     assert "the next `astro run` puts it right" in shown
     shown = astro("verify", "--repair", "-C", tmp_path).stdout
     assert "repaired  staging was removed: no record names it" in shown
-    assert not staging.parent.exists()
+    assert not staging.exists()

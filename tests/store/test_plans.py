@@ -136,8 +136,8 @@ def test_a_name_is_that_of_the_last_step_in_serial_order(tmp_path: Path, run_id:
     night.start("first")
     late = FileOutput("f", "ingested/f.parquet", 10, saved={"processed/x": night.stage("first")(b"first")})
     night.run_step("second", saved={"processed/x": b"second"})
-    (night.folder / "staging/first.1").mkdir(parents=True, exist_ok=True)
-    (night.folder / "staging/first.1/1.parquet").write_bytes(b"first")
+    (night.folder / "staging").mkdir(parents=True, exist_ok=True)
+    (night.folder / "staging/first.1.1.parquet").write_bytes(b"first")
     night.settle("first", late)
     night.end()
     assert (night.folder / "processed/x").read_bytes() == b"second"

@@ -281,17 +281,33 @@ def test_current_names_the_last_versions_and_is_left_alone_where_it_does(bench: 
     assert (folder / "current/f.parquet").read_bytes() == b"ingested f"
 
 
-def test_staging_paths_are_private_to_an_attempt(tmp_path: Path) -> None:
-    first, second = (Staging(str(tmp_path), "a", attempt, Disk()) for attempt in (1, 2))
+def test_staged_files_are_private_to_an_attempt(tmp_path: Path) -> None:
+    first, second = (Staging(str(tmp_path), "a", attempt, Disk()) for attempt in (1, 11))
     assert not first.is_used
     assert list(tmp_path.iterdir()) == []
     paths = [first.next_path(), first.next_path(), second.next_path()]
     assert [os.path.relpath(path, tmp_path) for path in paths] == [
-        "staging/a.1/1.parquet",
-        "staging/a.1/2.parquet",
-        "staging/a.2/1.parquet",
+        "staging/a.1.1.parquet",
+        "staging/a.1.2.parquet",
+        "staging/a.11.1.parquet",
     ]
-    Path(paths[0]).write_bytes(b"x")
+    for path in paths:
+        Path(path).write_bytes(b"x")
+    os.rename(paths[1], tmp_path / "published")
     first.discard()
     first.discard()
-    assert sorted(os.listdir(tmp_path / "staging")) == ["a.2"]
+    assert not first.is_used
+    assert os.listdir(tmp_path / "staging") == ["a.11.1.parquet"]
+
+
+def test_what_another_process_has_staged_is_found(tmp_path: Path) -> None:
+    child, parent = (Staging(str(tmp_path), "a", 1, Disk()) for _ in range(2))
+    parent.adopt()
+    assert not parent.is_used
+    for staging in (child, Staging(str(tmp_path), "a", 2, Disk()), Staging(str(tmp_path), "ba", 1, Disk())):
+        Path(staging.next_path()).write_bytes(b"x")
+    (tmp_path / "staging" / "a.1.1.parquet.aside").write_bytes(b"x")
+    parent.adopt()
+    assert parent.is_used
+    parent.discard()
+    assert sorted(os.listdir(tmp_path / "staging")) == ["a.2.1.parquet", "ba.1.1.parquet"]

@@ -61,7 +61,7 @@ def test_what_records_name_stays_and_the_rest_goes(tmp_path: Path, run_id: RunId
     night = busy_night(tmp_path, run_id)
     night.start("b")
     for path in (
-        "staging/b.1/1.parquet",
+        "staging/b.1.1.parquet",
         "versions/f/b.1.parquet",
         "versions/g/b.1.parquet",
         "quarantine/b/f.part-00001.parquet",

@@ -182,6 +182,23 @@ class Disk:
             os.replace(temporary, path)
         self.sync(os.path.dirname(os.path.abspath(path)))
 
+    def link_anew(self, path: str, name: str) -> bool:
+        """Make `name` a hard link to the immutable file `path`, in one operation; False if that cannot be.
+
+        Then there is such a name, or there can be no such link: `link` makes it.
+        """
+        with storage_errors("link", name):
+            try:
+                self.before("link", name)
+                os.link(self._fresh_copies.get(path, path), name)
+            except FileExistsError:
+                return False
+            except OSError as error:
+                if error.errno in (*_NO_LINK, errno.ENOENT):
+                    return False
+                raise
+        return True
+
     def link(self, path: str, name: str, *, temporary: str | None = None) -> None:
         """Make `name` a link to the immutable file `path`, in place of what had that name.
 

@@ -141,7 +141,7 @@ def _compare(
         and records.run.status is not RunStatus.RUNNING
         and not reading.torn
         and (manifest is None or not records.is_behind)
-        and not os.path.isdir(f"{directory}/staging")
+        and not os.path.isdir(f"{directory}/{layout.STAGING}")
     )
 
 
@@ -314,9 +314,9 @@ def inspect_folders(directory: str, run: RunRecord, *, is_fault: bool) -> Iterat
     for path in scan_litter(directory, run):
         message = f"{path} is named by no record"
         yield Finding(FindingKind.LITTER, is_fault, message, path, advice=advice, is_repairable=True)
-    if os.path.isdir(f"{directory}/staging"):
+    if os.path.isdir(f"{directory}/{layout.STAGING}"):
         message = "staging is what an attempt left that did not end"
-        yield Finding(FindingKind.LITTER, False, message, "staging", advice=advice, is_repairable=True)
+        yield Finding(FindingKind.LITTER, False, message, layout.STAGING, advice=advice, is_repairable=True)
 
 
 def inspect_statistics(pipeline_dir: str, records: Records) -> Iterator[Finding]:

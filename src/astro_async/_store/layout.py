@@ -19,7 +19,7 @@ pipeline_dir/
     quarantine/{step_id}/{ingest_name}.part-00001.parquet    (beside it ….rows: positions in the snapshot)
     filtered/{step_id}/{ingest_name}.parquet                 rows that a filter removed
     patches/{step_id}/{ingest_name}.{n}.parquet              what operators decided about single rows
-    staging/{step_id}.{attempt}/…                            what a running attempt has written so far
+    staging/{step_id}.{attempt}.{n}.parquet                  what a running attempt has written so far
 ```
 
 Paths are strings: a `Path` join costs more than a scheduling decision. Paths of a run's own files are
@@ -57,7 +57,7 @@ __all__ = [
     "run_directory",
     "saved_path",
     "snapshot_link",
-    "staging_directory",
+    "staging_prefix",
     "statistics_path",
     "version_path",
     "working_directory",
@@ -67,6 +67,7 @@ MANIFEST: Final = "manifest.json"
 JOURNAL: Final = "events.jsonl"
 
 # Folders whose files are all named by records, derived from them, or litter.
+STAGING: Final = "staging"
 OWNED_FOLDERS: Final = ("versions", "quarantine", "filtered", "snapshots", "patches")
 
 
@@ -181,6 +182,6 @@ def patch_paths(directory: str, groups: Sequence[Sequence[Patch]]) -> list[list[
     return [[f"{directory}/{patch.path}" for patch in group] for group in groups]
 
 
-def staging_directory(step_id: str, attempt: int) -> str:
-    """Return the relative path of the staging folder of an attempt."""
-    return f"staging/{step_id}.{attempt}"
+def staging_prefix(step_id: str, attempt: int) -> str:
+    """Return with what the relative path of every file begins that an attempt has staged."""
+    return f"{STAGING}/{step_id}.{attempt}."

@@ -208,9 +208,11 @@ class Publisher:
         target = f"{self._directory}/{name}"
         refuse_symlinks(self._directory, name)
         self.disk.make_directory(os.path.dirname(target))
-        refuse_symlinks(self._directory, "staging")
-        temporary = f"{self._directory}/staging/{threading.get_ident()}.link"
-        self.disk.make_directory(f"{self._directory}/staging")
+        if self.disk.link_anew(f"{self._directory}/{path}", target):
+            return
+        refuse_symlinks(self._directory, layout.STAGING)
+        temporary = f"{self._directory}/{layout.STAGING}/{threading.get_ident()}.link"
+        self.disk.make_directory(f"{self._directory}/{layout.STAGING}")
         self.disk.link(f"{self._directory}/{path}", target, temporary=temporary)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from astro_async._core.lineage import named_by
 from astro_async._core.records import RunRecord
 from astro_async._store.atomic import Disk, refuse_symlinks
-from astro_async._store.layout import OWNED_FOLDERS, snapshot_link
+from astro_async._store.layout import OWNED_FOLDERS, STAGING, snapshot_link
 from astro_async._store.publish import Publisher
 from astro_async.exceptions import StorageError
 
@@ -27,17 +27,17 @@ def refuse_foreign_folders(directory: str) -> None:
     Raises:
         SymlinkError: There is one.
     """
-    for folder in ("staging", *OWNED_FOLDERS):
+    for folder in (STAGING, *OWNED_FOLDERS):
         refuse_symlinks(directory, folder)
 
 
 def remove_litter(directory: str, run: RunRecord, disk: Disk) -> None:
-    """Remove staging folders, and every version, part and snapshot that no record names.
+    """Remove the staging folder, and every version, part and snapshot that no record names.
 
     Raises:
         StorageError: The disk refuses.
     """
-    disk.remove_tree(f"{directory}/staging")
+    disk.remove_tree(f"{directory}/{STAGING}")
     parents = set()
     for path in list(scan_litter(directory, run)):
         disk.remove(f"{directory}/{path}")

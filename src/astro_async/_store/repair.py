@@ -54,8 +54,8 @@ def repair_run(pipeline_dir: str, run_id: RunId, *, disk: Disk, now: str) -> lis
         # The store clears up when it opens, if a process has died: so look first.
         links = scan_links(directory, records.run)
         litter = [*scan_litter(directory, records.run)]
-        if os.path.isdir(f"{directory}/staging"):
-            litter.append("staging")
+        if os.path.isdir(f"{directory}/{layout.STAGING}"):
+            litter.append(layout.STAGING)
         done += _repair_store(pipeline_dir, directory, disk, lock, links, is_behind=records.is_behind)
         done += [f"{path} was removed: no record names it" for path in litter]
         done += _repair_statistics(pipeline_dir, inspect_records(directory), disk)
@@ -74,7 +74,7 @@ def _repair_store(
         done += _remake_links(store, links)
         if is_behind:
             store.write_checkpoint(store.take_checkpoint())
-        disk.remove_directory(f"{directory}/staging")
+        disk.remove_directory(f"{directory}/{layout.STAGING}")
     finally:
         store.close()
     return done

@@ -80,7 +80,7 @@ class RunStore:
                 and self.record.status is not RunStatus.RUNNING
                 # It says what went wrong, and that may have left something.
                 and self.record.detail is None
-                and not os.path.isdir(f"{directory}/staging")
+                and not os.path.isdir(f"{directory}/{layout.STAGING}")
                 and not has_patch_litter(directory, self.record)
             )
             if not was_clean:
@@ -107,7 +107,7 @@ class RunStore:
         self.disk.sync(layout.events_path(self.directory))
         remove_litter(self.directory, self.record, self.disk)
         restore_links(self.record, self.publisher)
-        self.disk.remove_directory(f"{self.directory}/staging")
+        self.disk.remove_directory(f"{self.directory}/{layout.STAGING}")
         # If the run turns out to be completed, nobody else brings the manifest up to date.
         self.write_checkpoint(self.take_checkpoint())
 
@@ -311,7 +311,7 @@ class RunStore:
                 folders.add(f"{self.directory}/{name}")
         for folder in sorted(folders):
             self.disk.sync(folder)
-        self.disk.remove_directory(f"{self.directory}/staging")
+        self.disk.remove_directory(f"{self.directory}/{layout.STAGING}")
 
     def _sync_pending(self) -> None:
         """Sync what was published, then the journal that names it."""

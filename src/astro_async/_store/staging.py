@@ -5,12 +5,13 @@ Step code writes only here. If the step fails or the process dies, this is litte
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from dataclasses import dataclass, field
 
 from astro_async._store.atomic import Disk, refuse_symlinks
-from astro_async._store.layout import staging_directory
+from astro_async._store.layout import STAGING, staging_prefix
 
 __all__ = ["FileOutput", "RuleTally", "StagedFile", "StagedPart", "Staging"]
 
@@ -116,44 +117,48 @@ class FileOutput:
 
 
 class Staging:
-    """The private folder of one attempt; made when the first file is written.
+    """What one attempt writes: files of its own in the staging folder of the run, which all attempts share.
+
+    A folder for each would cost most of what a small file does.
 
     Attributes:
         run_directory: Absolute path of the run directory.
-        directory: Absolute path of the folder.
     """
 
-    __slots__ = ("_count", "_made", "directory", "disk", "run_directory")
+    __slots__ = ("_count", "_paths", "_prefix", "disk", "run_directory")
 
     def __init__(self, run_directory: str, step_id: str, attempt: int, disk: Disk) -> None:
         self.run_directory = run_directory
-        self.directory = f"{run_directory}/{staging_directory(step_id, attempt)}"
         self.disk = disk
+        self._prefix = staging_prefix(step_id, attempt)
         self._count = itertools.count(1)
-        self._made = False
+        self._paths: list[str] = []
 
     @property
     def is_used(self) -> bool:
-        """Whether the folder exists."""
-        return self._made
+        """Whether anything was or is about to be written."""
+        return bool(self._paths)
 
     def next_path(self) -> str:
-        """Return the path of a new file in the folder. Safe to call from any thread."""
-        if not self._made:
-            refuse_symlinks(self.run_directory, "staging")
-            self.disk.make_directory(self.directory, is_kept=False)
-            self._made = True
+        """Return the path of a new file; the folder is there then. Safe to call from any thread."""
+        if not self._paths:
+            refuse_symlinks(self.run_directory, STAGING)
+            self.disk.make_directory(f"{self.run_directory}/{STAGING}")
         # Counting is atomic, so no two threads of a step get one path.
-        path = f"{self.directory}/{next(self._count)}.parquet"
+        path = f"{self.run_directory}/{self._prefix}{next(self._count)}.parquet"
+        self._paths.append(path)
         self.disk.announce("write", path)
         return path
 
     def adopt(self) -> None:
-        """Take charge of a folder that another process has written to, if it has."""
-        self._made = os.path.isdir(self.directory)
+        """Take charge of what another process has written for this attempt, if it has."""
+        folder, prefix = os.path.split(f"{self.run_directory}/{self._prefix}")
+        with contextlib.suppress(FileNotFoundError):
+            self._paths = [f"{folder}/{name}" for name in os.listdir(folder) if name.startswith(prefix)]
 
     def discard(self) -> None:
-        """Remove the folder and all that is in it."""
-        if self._made:
-            self.disk.remove_tree(self.directory)
-            self._made = False
+        """Remove what was written and not published."""
+        paths, self._paths = self._paths, []
+        for path in paths:
+            if os.path.lexists(path):
+                self.disk.remove(path)
