@@ -1,6 +1,7 @@
 """The file operations alone: the same files written, renamed, linked and synced by hand, in eight threads.
 
-The floor of the steps that do something. It keeps no records, checks nothing and could not resume.
+The floor of the steps that do something, in the same folders. It keeps no records, checks nothing and could
+not resume. The suppliers' files are put as anybody would put them, into a folder for each stage.
 """
 
 from __future__ import annotations
@@ -25,34 +26,41 @@ def prepare(task: Task) -> Prepared:
     frame = pl.DataFrame({"id": ["1", "2", "3"], "score": ["10", "20", "30"]})
     if task.kind == "quarantine":
         frame = frame.head(1).with_columns(pl.lit("set aside").alias(_REASON))
-    for name in ("staging", "ingested", "final", "snapshots"):
+    for name in ("staging", "ingested", "versions", "quarantine", "snapshots"):
         os.mkdir(os.path.join(task.directory, name))
     count = len(task.edges)
     given = [
         os.path.join(task.directory, "ingested", f"{number}.parquet") for number in range(min(FILES, count))
     ]
-    for path in given:
+    for number, path in enumerate(given):
         frame.write_parquet(path)
+        os.mkdir(os.path.join(task.directory, "versions", str(number)))
+
+    def path_of(position: int) -> str:
+        if task.kind == "quarantine":
+            return os.path.join(task.directory, "quarantine", str(position), "part.parquet")
+        return os.path.join(task.directory, "versions", str(position % len(given)), f"{position}.parquet")
 
     def step(position: int) -> None:
         task.work()
         staged = os.path.join(task.directory, "staging", f"{position}.parquet")
-        final = os.path.join(task.directory, "final", f"{position}.parquet")
         frame.write_parquet(staged)
-        publish(staged, final)
-        os.link(
-            given[position % len(given)], os.path.join(task.directory, "snapshots", f"{position}.parquet")
-        )
+        if task.kind == "quarantine":
+            os.mkdir(os.path.dirname(path_of(position)))
+        publish(staged, path_of(position))
+        snapshot = os.path.join(task.directory, "snapshots", str(position))
+        os.mkdir(snapshot)
+        os.link(given[position % len(given)], os.path.join(snapshot, "input.parquet"))
 
     def run() -> None:
         with ThreadPoolExecutor(JOBS) as pool:
             list(pool.map(step, range(count)))
         for position in range(count):
-            sync(os.path.join(task.directory, "final", f"{position}.parquet"))
+            sync(path_of(position))
 
     def check() -> None:
-        for name in ("final", "snapshots"):
-            assert len(os.listdir(os.path.join(task.directory, name))) == count
+        assert all(os.path.exists(path_of(position)) for position in range(count))
+        assert len(os.listdir(os.path.join(task.directory, "snapshots"))) == count
 
     return Prepared(run, check)
 
