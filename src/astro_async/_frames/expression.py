@@ -152,6 +152,9 @@ def columns_read(expr: pl.Expr, schema: pl.Schema) -> list[str]:
     """List the columns of `schema` that an expression reads, selectors resolved, in the order of `schema`."""
     names: set[str] = set()
     for node in _walk(expr):
+        if node.expr.meta.is_column():
+            names.update(node.expr.meta.root_names())
+            continue
         if node.inputs or not _reads_rows(node):
             continue
         try:

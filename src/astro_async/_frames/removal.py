@@ -30,6 +30,8 @@ def split_removed(
     rule = _compile_filter(verdict, frame.schema, remove=remove)
     marked = evaluate_verdicts(frame, [rule]).get_column(rule.column)
     is_kept = ~marked if remove else marked
+    if is_kept.all():
+        return frame, frame.clear()
     return frame.filter(is_kept), frame.filter(~is_kept)
 
 

@@ -73,11 +73,18 @@ def split_rows(frame: pl.DataFrame, rules: Sequence[RowRule]) -> RowSplit:
     parking, warning = _by_severity(compiled)
     verdicts = judged.select(rule.column for rule in parking)
     is_good = _all_true(verdicts, frame.height)
-    # The positions come before the filter: taken after it they would start at 0 again.
-    rows = pl.int_range(frame.height, dtype=pl.UInt32, eager=True).alias(ROW_COLUMN)
-    bad_verdicts = verdicts.filter(~is_good) if parking else verdicts
-    bad = frame.filter(~is_good).with_columns(_join_reasons(bad_verdicts, parking), rows.filter(~is_good))
-    good = frame.filter(is_good)
+    if is_good.all():
+        # As on most days: nothing has to be taken apart.
+        good, bad_verdicts = frame, verdicts.clear()
+        bad = frame.clear().hstack(
+            [pl.Series(REASON_COLUMN, [], pl.String), pl.Series(ROW_COLUMN, [], pl.UInt32)]
+        )
+    else:
+        # The positions come before the filter: taken after it they would start at 0 again.
+        rows = pl.int_range(frame.height, dtype=pl.UInt32, eager=True).alias(ROW_COLUMN)
+        bad_verdicts = verdicts.filter(~is_good)
+        bad = frame.filter(~is_good).with_columns(_join_reasons(bad_verdicts, parking), rows.filter(~is_good))
+        good = frame.filter(is_good)
     _assert_conserved(frame.height, good.height, bad.height)
     return RowSplit(
         good=good,
