@@ -1,6 +1,6 @@
 """A step's view of its files.
 
-What a step reads never changes while it runs, and what it saves goes to a private folder: it becomes a
+What a step reads never changes while it runs, and what it saves goes to the staging folder: it becomes a
 version of the file when the step settles well, and never otherwise. Publishing is not done here.
 """
 

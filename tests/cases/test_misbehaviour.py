@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import gc
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -53,6 +55,28 @@ async def test_a_step_whose_work_nobody_awaits_is_no_success(tmp_path: Path) -> 
     assert "returned a coroutine, whose code nobody has run" in details["wrapped"]
     assert "returned a generator" in details["generates"]
     assert read_file(tmp_path, str(result.run_id), "a").equals(FRAME)
+
+
+class Loaded:
+    """Stands for a large frame."""
+
+
+async def test_what_a_failed_async_step_had_loaded_is_free_at_once(tmp_path: Path) -> None:
+    loaded: list[weakref.ref[Loaded]] = []
+
+    async def fail(_ctx: StepContext, _files: StepFiles) -> None:
+        large = Loaded()
+        loaded.append(weakref.ref(large))
+        raise ValueError("no")
+
+    pipeline = make_pipeline()
+    pipeline.add_step("fail", fail, AstroFileSpec("a"))
+    gc.disable()
+    try:
+        await go(pipeline, tmp_path)
+    finally:
+        gc.enable()
+    assert [each() for each in loaded] == [None]
 
 
 async def test_a_returned_frame_is_no_save(tmp_path: Path) -> None:

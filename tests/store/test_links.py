@@ -149,3 +149,17 @@ def test_any_other_error_is_told(version: Path, tmp_path: Path, monkeypatch: pyt
     with pytest.raises(StorageError, match=r"cannot link .*/name: Input/output error"):
         Disk().link(str(version), str(tmp_path / "name"))
     assert (tmp_path / "name").read_bytes() == b"old"
+
+
+def test_a_name_that_stands_for_another_file_now_is_no_copy_any_more(
+    version: Path, tmp_path: Path, few_links: None
+) -> None:
+    other = tmp_path / "v2"
+    other.write_bytes(b"two")
+    disk = Disk()
+    for name in ("a", "b", "copy"):
+        disk.link(str(version), str(tmp_path / name))
+    os.unlink(tmp_path / "copy")
+    assert disk.link_anew(str(other), str(tmp_path / "copy"))
+    disk.link(str(version), str(tmp_path / "c"))
+    assert (tmp_path / "c").read_bytes() == b"one"

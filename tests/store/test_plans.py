@@ -295,3 +295,16 @@ def test_a_patch_whose_name_alone_outlived_a_power_cut_is_not_in_the_way(
     assert (folder / path).read_bytes() == b"first"
     assert (folder / patch(again, b"second").path).read_bytes() == b"second"
     again.die()
+
+
+def test_a_plan_is_durable_before_the_first_file_is_published(tmp_path: Path, run_id: RunId) -> None:
+    """A power cut may leave files without their lines: only the plan tells that they are litter."""
+    disk = WatchedDisk()
+    night = Night(tmp_path, run_id, disk=disk)
+    night.commit(*NODES)
+    journal = f"{night.folder}/events.jsonl"
+    assert ("sync", journal) not in disk.operations
+    night.run_step("a", version=b"version")
+    night.run_step("b", version=b"version")
+    assert disk.first("sync", journal) < disk.first("publish", f"{night.folder}/versions/f/a.1.parquet")
+    assert disk.paths("sync") == [journal]

@@ -197,6 +197,7 @@ class Disk:
                 if error.errno in (*_NO_LINK, errno.ENOENT):
                     return False
                 raise
+        self._forget_copy(name)
         return True
 
     def link(self, path: str, name: str, *, temporary: str | None = None) -> None:
@@ -219,12 +220,15 @@ class Disk:
             # Two names of one inode: POSIX renames nothing and leaves the first name behind.
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)
+        self._forget_copy(name)
+        if self._fresh_copies.get(path) == temporary:
+            self._fresh_copies[path] = name
+
+    def _forget_copy(self, name: str) -> None:
         # What the name stood for before, it stands for no longer.
         for source, copy in list(self._fresh_copies.items()):
             if copy == name:
                 del self._fresh_copies[source]
-        if self._fresh_copies.get(path) == temporary:
-            self._fresh_copies[path] = name
 
     def _link_or_copy(self, path: str, temporary: str, name: str) -> None:
         source = self._fresh_copies.get(path, path)

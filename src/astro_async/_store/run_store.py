@@ -149,7 +149,7 @@ class RunStore:
         self.append([event])
         fold(self.record, event)
         if not (forgotten or links):
-            # Nothing to remove, so nothing has to wait for the device: the next checkpoint is soon enough.
+            # Nothing to remove, so nothing has to wait for the device before the first file is published.
             return
         # The manifest first: the lines before the plan name files that are about to go.
         self.write_checkpoint(self.take_checkpoint())
