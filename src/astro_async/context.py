@@ -141,8 +141,11 @@ class StatisticsRecorder:
             subject: Default: the step; for scope `run`, the run. A file's ingest name for scope `file`.
 
         Raises:
-            ValueError: The scope is none of the three, a file is not named, or the number is not finite.
+            ValueError: The scope is none of the three, a file is not named, a name is no text, or `value` is
+                not finite.
         """
+        if not isinstance(action, str) or not isinstance(subject, str | None):
+            raise ValueError(f"action and subject are text, not {action!r} and {subject!r}")
         if not math.isfinite(value):
             raise ValueError(f"{action}: {value!r} is not a finite number")
         if scope not in ("run", "file", "step"):

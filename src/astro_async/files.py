@@ -23,6 +23,7 @@ from astro_async._frames.parquet import (
     scan_frame,
     write_frame,
 )
+from astro_async._store.atomic import storage_errors
 from astro_async._store.staging import FileOutput, StagedFile, Staging
 from astro_async._threads import in_thread
 from astro_async.exceptions import FileAccessError, PipelineError, StepError
@@ -267,7 +268,10 @@ class AstroFile:
     @property
     def is_small(self) -> bool:
         """Whether the file is handled in memory at less cost than streamed. For the package itself."""
-        return self._rows <= _SMALL_ROWS and os.path.getsize(self._current) <= _SMALL_BYTES
+        if self._rows > _SMALL_ROWS:
+            return False
+        with storage_errors("read", self._current):
+            return os.path.getsize(self._current) <= _SMALL_BYTES
 
     def input_schema(self) -> pl.Schema:
         """Return the schema of what the step was given. For the package itself."""

@@ -823,3 +823,23 @@ async def test_numbers_are_complete_wherever_the_run_ends(steps: int, tmp_path: 
     with closing(sqlite3.connect(tmp_path / ".astro" / "stats.db")) as database:
         rows = database.execute("SELECT subject, action FROM statistics WHERE scope = 'step'").fetchall()
     assert sorted(rows) == sorted((f"step-{number}", "duration_ms") for number in range(steps))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        lambda stats: stats.record(3, 1),
+        lambda stats: stats.record("rows", 1, subject=7),
+        lambda stats: stats.record("rows", 1, scope="step ", subject="a"),
+        lambda stats: stats.record("rows", float("nan")),
+    ],
+    ids=["an action", "a subject", "a scope", "a number"],
+)
+async def test_a_statistic_that_is_none_fails_its_step_and_not_the_run(
+    record: Callable[[Any], None], tmp_path: Path
+) -> None:
+    pipeline = make_pipeline()
+    pipeline.add_step("bad", lambda ctx, _files: record(ctx.stats))
+    pipeline.add_step("good", lambda ctx, _files: ctx.stats.record("rows", 1))
+    result = await ingest_and_run(pipeline, SCORES, tmp_path, keep_going=True)
+    assert statuses(result) == {"bad": "failed", "good": "complete"}

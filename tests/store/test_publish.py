@@ -29,7 +29,6 @@ class Bench:
         self.folder = folder
         self.disk = disk or Disk()
         (folder / "ingested").mkdir()
-        (folder / "events.jsonl").touch()
         for name in "fg":
             (folder / f"ingested/{name}.parquet").write_bytes(b"ingested " + name.encode())
         self.story = planned_story("f", "g", steps=["a", "b"])
@@ -69,7 +68,6 @@ def test_a_version_gets_its_final_name_and_its_input_a_snapshot(bench: Bench, fo
     version = VersionWritten("versions/f/a.3.parquet", 5, 2, 7, zlib.crc32(b"version"))
     assert published == FileFlow("f", F, 10, 5, 0, version)
     assert tree(folder) == {
-        "events.jsonl": b"",
         "ingested/f.parquet": b"ingested f",
         "ingested/g.parquet": b"ingested g",
         "versions/f/a.3.parquet": b"version",

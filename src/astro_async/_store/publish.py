@@ -38,7 +38,6 @@ class Publisher:
         self._directory = directory
         self.disk = disk
         self._lock = threading.Lock()
-        self._is_plan_durable = False
         self._owner_of_name = {
             fold_case(saved.name): flow.name
             for record in run.steps.values()
@@ -56,7 +55,6 @@ class Publisher:
             StepError: A name given with `save_to` belongs to another file, or leads out of the run.
             StorageError: The disk refuses.
         """
-        self._make_plan_durable()
         claimed: list[str] = []
         placed: list[str] = []
         try:
@@ -83,17 +81,6 @@ class Publisher:
             raise
         self.unsynced.extend(placed)
         return flows
-
-    def _make_plan_durable(self) -> None:
-        """Sync the journal before the first file: what a power cut leaves then is known to be unfinished.
-
-        Until then no line of an attempt names a file, so none can be durable before what it names.
-        """
-        if not self._is_plan_durable:
-            with self._lock:
-                if not self._is_plan_durable:
-                    self.disk.sync(layout.events_path(self._directory))
-                    self._is_plan_durable = True
 
     def _claim_names(self, step_id: str, output: FileOutput, claimed: list[str]) -> None:
         with self._lock:

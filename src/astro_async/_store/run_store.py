@@ -139,7 +139,7 @@ class RunStore:
     # -- the plan ------------------------------------------------------------------------------
 
     def commit_plan(self, event: RunPlanned, plan: Plan) -> None:
-        """Write a plan, and remove what only its steps named once the plan is durable. Blocks.
+        """Make a plan durable, then remove what only its steps named. Blocks.
 
         Raises:
             StorageError: The disk refuses; the plan stands or it does not, nothing is in between.
@@ -149,7 +149,9 @@ class RunStore:
         self.append([event])
         fold(self.record, event)
         if not (forgotten or links):
-            # Nothing to remove, so nothing has to wait for the device before the first file is published.
+            # Nothing to remove. Durable all the same: only this line tells that what a power cut leaves of a
+            # run is unfinished.
+            self._sync_pending()
             return
         # The manifest first: the lines before the plan name files that are about to go.
         self.write_checkpoint(self.take_checkpoint())
@@ -211,7 +213,7 @@ class RunStore:
             self._sync_pending()
             # First the numbers: what the manifest contains, nobody derives them from again.
             self._record_statistics(is_last=True)
-            # Somebody may move a database away while a run goes on: write to what has that name then.
+            # Not held open for longer: somebody may put another in its place.
             self._statistics.close()
             self.disk.write_file(layout.manifest_path(self.directory), dump_manifest(manifest))
 
@@ -231,7 +233,8 @@ class RunStore:
         pending = [*self._unsaved, *statistics]
         count = len(pending) if is_last else len(pending) // ROWS_A_STATEMENT * ROWS_A_STATEMENT
         try:
-            self._statistics.record(self.record, pending[:count])
+            if count or is_last:
+                self._statistics.record(self.record, pending[:count])
             self._unsaved = pending[count:]
         except StorageError as error:
             # They are in the journal, so they can be rebuilt: no reason to stop a run.

@@ -143,7 +143,8 @@ class Staging:
         """Return the path of a new file; the folder is there then. Safe to call from any thread."""
         if not self._paths:
             refuse_symlinks(self.run_directory, STAGING)
-            self.disk.make_directory(f"{self.run_directory}/{STAGING}")
+            # Each attempt looks anew: the folder may be removed while the run goes on.
+            self.disk.make_directory(f"{self.run_directory}/{STAGING}", is_kept=False)
         # Counting is atomic, so no two threads of a step get one path.
         path = f"{self.run_directory}/{self._prefix}{next(self._count)}.parquet"
         self._paths.append(path)
@@ -157,7 +158,11 @@ class Staging:
             self._paths = [f"{folder}/{name}" for name in os.listdir(folder) if name.startswith(prefix)]
 
     def discard(self) -> None:
-        """Remove what was written and not published."""
+        """Remove what was written and not published.
+
+        A thread that outlives its step may still open a file that it was about to write: litter that the next
+        run removes.
+        """
         paths, self._paths = self._paths, []
         for path in paths:
             if os.path.lexists(path):

@@ -75,6 +75,7 @@ class StatisticsDatabase:
         self._path = path
         self._disk = disk
         self._connection: sqlite3.Connection | None = None
+        self._knows_files = False
 
     def record(self, run: RunRecord, statistics: Sequence[Statistic]) -> None:
         """Write how a run stands, its files, and a batch of statistics, in one transaction. Blocks.
@@ -84,11 +85,11 @@ class StatisticsDatabase:
         Raises:
             StorageError: The database cannot be written.
         """
-        knows_files = self._connection is not None
         try:
             with self._open() as connection:
-                if not knows_files:
+                if not self._knows_files:
                     _write_files(connection, run)
+                    self._knows_files = True
                 _write_run(connection, run, statistics)
         except sqlite3.Error as error:
             self.close()
@@ -96,6 +97,9 @@ class StatisticsDatabase:
 
     def _open(self) -> sqlite3.Connection:
         self._disk.announce("write", self._path)
+        if not os.path.exists(self._path):
+            # Moved away, perhaps, while it was open.
+            self.close()
         if self._connection is None:
             self._disk.make_directory(os.path.dirname(self._path))
             self._connection = _connect(self._path)
@@ -104,6 +108,7 @@ class StatisticsDatabase:
     def close(self) -> None:
         """Let go of the database; harmless twice, and the next record opens it again."""
         connection, self._connection = self._connection, None
+        self._knows_files = False
         if connection is not None:
             connection.close()
 
