@@ -52,6 +52,9 @@ class Reason(StrEnum):
     DEPENDENCY = "dependency"
     INPUT = "input"
 
+    # That of `Enum` is written in Python, and there may be one for every step.
+    __hash__ = str.__hash__
+
 
 _REASON_OF_STATUS: Final = {
     StepStatus.PENDING: Reason.UNFINISHED,
@@ -100,11 +103,10 @@ class Plan:
 
     def by_reason(self) -> dict[str, list[str]]:
         """Return the steps that run again, grouped by reason, each group in serial order."""
-        found: dict[str, list[str]] = {
-            reason.value: [step_id for step_id, each in self.again.items() if each is reason]
-            for reason in Reason
-        }
-        return {reason: step_ids for reason, step_ids in found.items() if step_ids}
+        found: dict[Reason, list[str]] = {}
+        for step_id, reason in self.again.items():
+            found.setdefault(reason, []).append(step_id)
+        return {reason.value: found[reason] for reason in Reason if reason in found}
 
 
 def plan_run(graph: Graph, run: RunRecord, *, rerun: Collection[str] = ()) -> Plan:

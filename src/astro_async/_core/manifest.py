@@ -142,9 +142,7 @@ _DECODER: Final = msgspec.json.Decoder(Manifest)
 def snapshot_record(run: RunRecord, *, journal_bytes: int, journal_crc32: int = 0) -> Manifest:
     """Return the manifest of a record. Shares its immutable parts, so later events do not show in it."""
     active = active_versions(run)
-    # By identity: to hash a member of an enum is Python code, and there are as many as steps.
-    statuses = {id(record.status): record.status for record in run.steps.values()}
-    counts = Counter([id(record.status) for record in run.steps.values()])
+    counts = Counter([record.status for record in run.steps.values()])
     return Manifest(
         schema_version=SCHEMA_VERSION,
         run_id=run.run_id,
@@ -157,7 +155,7 @@ def snapshot_record(run: RunRecord, *, journal_bytes: int, journal_crc32: int = 
         ingested_at=run.ingested_at,
         finished_at=run.finished_at,
         detail=run.detail,
-        step_counts={statuses[key].value: count for key, count in counts.items()},
+        step_counts={status.value: count for status, count in counts.items()},
         rows_quarantined=sum(
             [
                 flow.rows_quarantined

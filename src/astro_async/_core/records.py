@@ -347,14 +347,13 @@ def _fold_other(run: RunRecord, event: AnyEvent) -> None:
 
 def _fold_plan(run: RunRecord, event: RunPlanned) -> None:
     again = [step_id for step_ids in event.again.values() for step_id in step_ids]
-    unknown = set(event.removed) - run.steps.keys()
-    known = (run.steps.keys() - set(event.removed)) | set(again)
-    is_repeated = len(set(event.removed)) < len(event.removed) or len(set(again)) < len(again)
-    if (
-        unknown
-        or is_repeated
-        or (event.order and (set(event.order) != known or len(event.order) != len(known)))
-    ):
+    removed = set(event.removed)
+    is_repeated = len(removed) < len(event.removed) or len(set(again)) < len(again)
+    is_incomplete = bool(event.order) and (
+        (run.steps.keys() - removed) | set(again) != set(event.order)
+        or len(set(event.order)) < len(event.order)
+    )
+    if removed - run.steps.keys() or is_repeated or is_incomplete:
         raise JournalError(f"the plan of event {event.seq} does not name the steps of run {run.run_id}")
     for step_id in (*event.removed, *again):
         for flow in run.steps[step_id].files if step_id in run.steps else ():

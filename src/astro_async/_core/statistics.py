@@ -6,6 +6,7 @@ earlier one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
@@ -81,13 +82,13 @@ def _of_ingest(event: RunIngested, run: RunRecord) -> Numbers:
 
 
 def _of_end(event: RunFinished, run: RunRecord) -> Numbers:
-    statuses = [record.status for record in run.steps.values()]
+    steps = Counter([record.status for record in run.steps.values()])
     return {
-        ("run", run.run_id, "steps_completed"): statuses.count(StepStatus.COMPLETE),
-        ("run", run.run_id, "steps_quarantined"): statuses.count(StepStatus.QUARANTINED),
-        ("run", run.run_id, "steps_failed"): statuses.count(StepStatus.FAILED),
-        ("run", run.run_id, "steps_blocked"): statuses.count(StepStatus.BLOCKED),
-        ("run", run.run_id, "steps_skipped"): statuses.count(StepStatus.SKIPPED),
+        ("run", run.run_id, "steps_completed"): steps[StepStatus.COMPLETE],
+        ("run", run.run_id, "steps_quarantined"): steps[StepStatus.QUARANTINED],
+        ("run", run.run_id, "steps_failed"): steps[StepStatus.FAILED],
+        ("run", run.run_id, "steps_blocked"): steps[StepStatus.BLOCKED],
+        ("run", run.run_id, "steps_skipped"): steps[StepStatus.SKIPPED],
         ("run", run.run_id, "duration_ms"): event.duration_ms,
     }
 
