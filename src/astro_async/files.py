@@ -268,7 +268,8 @@ class AstroFile:
     @property
     def is_small(self) -> bool:
         """Whether the file is handled in memory at less cost than streamed. For the package itself."""
-        if self._rows > _SMALL_ROWS:
+        # A rule that does not fit the columns is not found out where there are no rows, as in a stream.
+        if not 0 < self._rows <= _SMALL_ROWS:
             return False
         with storage_errors("read", self._current):
             return os.path.getsize(self._current) <= _SMALL_BYTES

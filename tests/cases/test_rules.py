@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -454,3 +455,55 @@ def decide_unplaced(pipeline_dir: Path, run_id: str, rows: pl.DataFrame) -> None
         disk=Disk(),
         clock=utc_now,
     )
+
+
+@pytest.mark.parametrize("is_small", [True, False], ids=["in memory", "streamed"])
+@pytest.mark.parametrize("kind", ["check", "filter"])
+async def test_small_files_and_large_ones_are_judged_alike(
+    kind: str, is_small: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same rows, values and verdicts, whether a file is taken into memory or not; none is lost."""
+    if not is_small:
+        monkeypatch.setattr("astro_async.files._SMALL_ROWS", 0)
+    naive = pl.col("at") > pl.lit("2026-01-01").str.to_datetime()
+    at = pl.Series("at", [], dtype=pl.Datetime("us", "UTC"))
+    frames = {
+        "scores": pl.DataFrame({"id": [1, 2, 3, 4], "score": [10.0, None, float("nan"), -1.0]}),
+        "report": pl.DataFrame({"id": [1, 2], "score": [5.0, 6.0]}),
+        "empty": pl.DataFrame({"id": pl.Series([], dtype=pl.Int64), "at": at}),
+    }
+    pipeline = make_pipeline(files=tuple(frames))
+    for name in frames:
+        rule = naive if name == "empty" else pl.col("score") >= 0
+        if kind == "check":
+            pipeline.add_check(f"judge {name}", expect("good", rule), AstroFileSpec(name))
+        else:
+            pipeline.add_filter(f"judge {name}", AstroFileSpec(name), keep=rule)
+    result = await ingest_and_run(pipeline, frames, tmp_path, keep_going=True)
+    parks = kind == "check"
+    assert statuses(result) == {
+        "judge-scores": "quarantined" if parks else "complete",
+        "judge-report": "complete",
+        # A rule that does not fit the columns shows where there is a row to judge.
+        "judge-empty": "complete",
+    }
+    kept = read_file(tmp_path, id_of(result), "scores")["id"].to_list()
+    assert kept == ([1] if parks else [1, 2, 3])
+    flow = flow_of(result, "judge-scores")
+    assert (flow.rows_in, flow.rows_out) == (4, len(kept))
+    assert (flow.rows_quarantined, flow.rows_filtered) == ((3, None) if parks else (0, 1))
+    for name in ("report", "empty"):
+        # Nothing was set aside, so what was ingested is the version still.
+        other = flow_of(result, f"judge-{name}", name)
+        assert other.published is not None
+        assert other.published.path == other.read == f"ingested/{name}.parquet"
+
+
+async def test_a_rule_that_raises_is_named_once(tmp_path: Path) -> None:
+    naive = pl.col("at") > pl.lit("2026-01-01").str.to_datetime()
+    frame = pl.DataFrame({"at": [datetime(2026, 1, 2, tzinfo=UTC)]})
+    pipeline = make_pipeline()
+    pipeline.add_check("judge", expect("late", naive, when=pl.col("at").is_not_null()), Scores)
+    result = await ingest_and_run(pipeline, frame, tmp_path)
+    assert "the rule 'late' " in (detail := detail_of(result, "judge"))
+    assert "'late' or 'late'" not in detail

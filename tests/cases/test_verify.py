@@ -580,6 +580,19 @@ def test_statistics_that_cannot_be_read(bench: Bench) -> None:
     assert path.with_name("stats.db.damaged").read_bytes().startswith(b"this was")
 
 
+@pytest.mark.parametrize("tables", ["CREATE TABLE statistics (a)", "CREATE TABLE runs (run_id, b)"])
+def test_statistics_of_another_program_are_set_aside(tables: str, bench: Bench) -> None:
+    path = bench.directory / ".astro" / "stats.db"
+    path.unlink()
+    bench.execute(tables)
+    assert faults(bench.verify()) == [("statistics", None)]
+    found = bench.verify(repair=True)
+    assert "the statistics of all runs were rebuilt" in found.repairs[0]
+    assert found.findings == ()
+    with closing(sqlite3.connect(path.with_name("stats.db.damaged"))) as connection:
+        assert connection.execute("SELECT sql FROM sqlite_master").fetchone() == (tables,)
+
+
 # -- runs that go on ------------------------------------------------------------------------------
 
 

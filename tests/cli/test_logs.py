@@ -16,7 +16,13 @@ from cli.commands import astro, ingest, make_project
 
 def test_logs_print_the_log(tmp_path: Path) -> None:
     run_id = ingest(make_project(tmp_path))
-    assert astro("logs", "-C", tmp_path).stdout == ""
+    lines = astro("logs", "-C", tmp_path).stdout.splitlines()
+    assert [line.partition(" INFO ")[2] for line in lines] == [
+        f"STAT run={run_id} scope=file subject=scores action=row_count value=3",
+        f"STAT run={run_id} scope=file subject=scores action=column_count value=2",
+        f"STAT run={run_id} scope=file subject=scores action=source_size_bytes value=22",
+        f"STAT run={run_id} scope=run subject={run_id} action=files_ingested value=1",
+    ]
     astro("run", "-C", tmp_path, code=3)
     text = astro("logs", run_id, "-C", tmp_path).stdout
     assert text == (tmp_path / ".working" / run_id / "astro.log").read_text()

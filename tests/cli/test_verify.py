@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -136,3 +138,36 @@ def test_after_a_killed_run_there_are_notes_at_most(tmp_path: Path, pipeline: st
     shown = astro("verify", "--repair", "-C", tmp_path).stdout
     assert "repaired  staging was removed: no record names it" in shown
     assert not staging.exists()
+
+
+def test_a_run_that_was_completed_by_a_process_that_died_is_taken_up(tmp_path: Path) -> None:
+    run_id = ingest(make_project(tmp_path, GOOD))
+    manifest = run_folder(tmp_path, run_id) / "manifest.json"
+    early = manifest.read_bytes()
+    astro("run", "-C", tmp_path)
+    whole = manifest.read_bytes()
+    # As after a kill between the last line of the journal and the last checkpoint.
+    manifest.write_bytes(early)
+    with closing(sqlite3.connect(tmp_path / ".astro" / "stats.db")) as connection, connection:
+        connection.execute("DELETE FROM statistics WHERE scope = 'step'")
+    assert "note" in astro("verify", "-C", tmp_path).stdout
+    shown = astro("run", "--mode", "plain", "-C", tmp_path).stdout
+    assert f"run {run_id}: the newest that has something to do (completed)" in shown
+    assert f"run {run_id} is completed" in shown
+    assert manifest.read_bytes() == whole
+    assert f"run {run_id}  completed  sound" in (sound := astro("verify", "-C", tmp_path).stdout)
+    assert "note" not in sound
+    assert "nothing to do" in astro("run", "--mode", "plain", "-C", tmp_path).stdout
+    assert "completed and has nothing to do" in astro("run", run_id, "-C", tmp_path, code=1).stderr
+
+
+def test_a_run_says_that_its_numbers_could_not_be_kept(tmp_path: Path) -> None:
+    run_id = ingest(make_project(tmp_path, GOOD))
+    database = tmp_path / ".astro" / "stats.db"
+    database.write_bytes(b"this was a database" * 1000)
+    run = astro("run", "--mode", "plain", "-C", tmp_path)
+    assert run.stdout.count("statistics are incomplete") + run.stderr.count("statistics are incomplete") == 1
+    assert "statistics are incomplete" in (run_folder(tmp_path, run_id) / "astro.log").read_text()
+    astro("verify", "-C", tmp_path, code=1)
+    astro("verify", "--repair", "-C", tmp_path)
+    assert "note" not in astro("verify", "-C", tmp_path).stdout

@@ -206,3 +206,48 @@ def test_the_end_of_a_run_links_the_last_versions_and_clears_up(tmp_path: Path, 
     assert os.path.samefile(night.folder / "current/f.parquet", night.folder / "versions/f/b.1.parquet")
     assert not (night.folder / "staging").exists()
     assert read_run(str(night.folder)).record.status is RunStatus.COMPLETED
+
+
+def test_what_a_thread_left_behind_its_step_goes_with_the_run(tmp_path: Path, run_id: RunId) -> None:
+    night = Night(tmp_path, run_id)
+    night.commit(*NODES)
+    staging = night.folder / "staging"
+    staging.mkdir()
+    (staging / "a.1.7.parquet").write_bytes(b"late")
+    night.store.finish()
+    assert not staging.exists()
+
+
+def test_numbers_that_a_dead_process_could_not_save_are_made_up_for(tmp_path: Path, run_id: RunId) -> None:
+    path = Path(statistics_path(str(tmp_path)))
+    path.rename(path.with_name("away"))
+    path.mkdir()
+    night = Night(tmp_path, run_id)
+    night.commit(*NODES)
+    night.run_step("a", version=b"v")
+    night.checkpoint()
+    # The manifest contains what the database does not know, and says so.
+    assert read_manifest(str(night.folder)).lacks_statistics
+    night.die()
+    path.rmdir()
+    path.with_name("away").rename(path)
+    again = Night(tmp_path, run_id)
+    again.checkpoint()
+    assert not read_manifest(str(night.folder)).lacks_statistics
+    durations = [each for each in load_statistics(str(path), run_id) if each.action == "duration_ms"]
+    assert [each.subject for each in durations] == ["a"]
+    again.die()
+
+
+def test_numbers_of_a_database_that_went_away_are_written_anew(tmp_path: Path, run_id: RunId) -> None:
+    path = Path(statistics_path(str(tmp_path)))
+    night = Night(tmp_path, run_id)
+    night.commit(*NODES)
+    night.run_step("a", version=b"v")
+    night.checkpoint()
+    path.unlink()
+    night.run_step("b", read="versions/f/a.1.parquet", version=b"w")
+    night.checkpoint()
+    found = {(each.subject, each.action) for each in load_statistics(str(path), run_id)}
+    assert {("a", "duration_ms"), ("b", "duration_ms"), ("f", "row_count")} <= found
+    night.die()

@@ -88,6 +88,7 @@ class ManifestHead(msgspec.Struct, frozen=True, kw_only=True):
         removed_steps: Attempts of steps that the pipeline no longer has.
         unlinked_names: Names given with `save_to` by attempts that are forgotten.
         dropped_versions: Versions and patches that were removed, though records name them.
+        lacks_statistics: Numbers of what it contains are missing in the statistics database.
 
     The other fields are those of `RunRecord`.
     """
@@ -112,6 +113,7 @@ class ManifestHead(msgspec.Struct, frozen=True, kw_only=True):
     unlinked_names: list[str]
     dropped_versions: list[str]
     patches: list[Patch]
+    lacks_statistics: bool = False
 
 
 class Manifest(ManifestHead, frozen=True, kw_only=True):
@@ -182,6 +184,8 @@ def snapshot_record(run: RunRecord, *, journal_bytes: int, journal_crc32: int = 
 def dump_manifest(manifest: Manifest) -> bytes:
     """Return the document, one entry of a list to a line, with a final newline."""
     head = {name: getattr(manifest, name) for name in ManifestHead.__struct_fields__}
+    if not manifest.lacks_statistics:
+        del head["lacks_statistics"]
     document = BytesIO()
     document.write(_dump(head)[:-1])
     document.write(b',\n"ingested_files":[\n')
@@ -348,8 +352,14 @@ def _without_active_path(file: ManifestFile) -> IngestedFile:
     return IngestedFile(**fields)
 
 
-def summarise(manifest: ManifestHead, *, locked: bool) -> RunSummary:
-    """Return the summary of a run; one that says `running` while nobody holds its lock is `interrupted`."""
+def summarise(manifest: ManifestHead, *, locked: bool, is_unfinished: bool = False) -> RunSummary:
+    """Return the summary of a run; one that says `running` while nobody holds its lock is `interrupted`.
+
+    Args:
+        manifest: The run.
+        locked: Somebody is on it.
+        is_unfinished: There is more on disk than the manifest tells of.
+    """
     dead = manifest.status is RunStatus.RUNNING and not locked
     return RunSummary(
         run_id=RunId(manifest.run_id),
@@ -361,4 +371,5 @@ def summarise(manifest: ManifestHead, *, locked: bool) -> RunSummary:
         counts=manifest.step_counts,
         rows_quarantined=manifest.rows_quarantined,
         is_decided=has_decisions(manifest.patches, manifest.removed_steps),
+        is_unfinished=is_unfinished and not locked,
     )

@@ -30,6 +30,7 @@ class RunSummary:
         counts: Steps by status.
         rows_quarantined: Rows that wait in quarantine.
         is_decided: Whether decisions stand about rows of it.
+        is_unfinished: Whether whoever was on it died before all of it was written.
     """
 
     run_id: RunId
@@ -41,11 +42,13 @@ class RunSummary:
     counts: dict[str, int]
     rows_quarantined: int
     is_decided: bool = False
+    is_unfinished: bool = False
 
 
 def has_something_to_do(summary: RunSummary) -> bool:
     """Tell whether a bare `astro run` may take up this run."""
-    return summary.ingested_at is not None and summary.status is not RunStatus.COMPLETED
+    is_done = summary.status is RunStatus.COMPLETED and not summary.is_unfinished
+    return summary.ingested_at is not None and not is_done
 
 
 def newest_first(runs: Sequence[RunSummary]) -> list[RunSummary]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -100,9 +101,9 @@ class Checkpoints:
 
     async def finish(self) -> None:
         """Write the last checkpoint."""
-        await self._write()
+        await self._write(is_last=True)
 
-    async def _write(self) -> bool:
+    async def _write(self, *, is_last: bool = False) -> bool:
         """Write what there is; return whether the disk took it."""
         with self._turns.take_on_loop():
             self._is_dirty, self._dirty = False, anyio.Event()
@@ -111,7 +112,8 @@ class Checkpoints:
             # What the journal has not yet makes it grow again, and that is noted.
             return True
         try:
-            await anyio.to_thread.run_sync(self._store.write_checkpoint, manifest, limiter=self._limiter)
+            write = functools.partial(self._store.write_checkpoint, manifest, is_last=is_last)
+            await anyio.to_thread.run_sync(write, limiter=self._limiter)
         except StorageError as error:
             self._on_failure(error)
             return False

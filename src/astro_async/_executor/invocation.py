@@ -136,7 +136,8 @@ class Invoker:
             self.logger.addHandler(store.log)
             graph = self.pipeline.graph(store.record.files)
             plan = plan_run(graph, store.record, rerun=self.options.rerun)
-            _refuse_if_done(store.record, plan)
+            if _is_done(store.record, plan):
+                return self._leave(store, plan)
             await in_thread(refuse_missing, store.directory, store.record, plan, self.options.rerun)
             notices = [*store.notices, *_describe_stale(plan)]
             for notice in notices:
@@ -148,14 +149,31 @@ class Invoker:
             params = {**recorded_params, **params}
             event = _plan_event(store.record, graph, plan, params, jobs, now)
             hung = await self._tell_and_run(store, graph, plan, event)
-            for step_id in find_same_again(before, store.record, recorded_params):
-                notices.append(_SAME_AGAIN.format(step_id))
-                self.logger.warning("%s", notices[-1])
-            return Invocation(store.record, plan, (*notices, *store.notices), tuple(hung))
+            again = find_same_again(before, store.record, recorded_params)
+            late = [*map(_SAME_AGAIN.format, again), *store.notices]
+            for notice in late:
+                self.logger.warning("%s", notice)
+            return Invocation(store.record, plan, (*notices, *late), tuple(hung))
         finally:
             self.logger.removeHandler(store.log)
             with anyio.CancelScope(shield=True):
                 await in_thread(store.close)
+
+    def _leave(self, store: RunStore, plan: Plan) -> Invocation:
+        """Return how a completed run stands that whoever completed it could not write to the end.
+
+        Raises:
+            RunRefusedError: It was.
+        """
+        run = store.record
+        if not store.was_unfinished:
+            raise RunRefusedError(
+                f"run {run.run_id} is completed and has nothing to do: name steps with --rerun to run them "
+                "again, or ingest new files"
+            )
+        for notice in store.notices:
+            self.logger.warning("%s", notice)
+        return Invocation(run, plan, tuple(store.notices), ())
 
     def _jobs(self) -> int:
         jobs = self.pipeline.default_jobs() if self.options.jobs is None else self.options.jobs
@@ -251,12 +269,8 @@ def check_params(params: Mapping[str, Any]) -> dict[str, Any]:
     return dict(recorded)
 
 
-def _refuse_if_done(run: RunRecord, plan: Plan) -> None:
-    if run.status is RunStatus.COMPLETED and not plan.has_work:
-        raise RunRefusedError(
-            f"run {run.run_id} is completed and has nothing to do: name steps with --rerun to run them "
-            "again, or ingest new files"
-        )
+def _is_done(run: RunRecord, plan: Plan) -> bool:
+    return run.status is RunStatus.COMPLETED and not plan.has_work
 
 
 def _plan_event(

@@ -168,7 +168,7 @@ def blame_rules(error: Exception, rules: Sequence[RowRule]) -> RuleError:
         by_text = [rule for rule in suspects if named and any(named in str(part) for part in _parts(rule))]
         by_kind = [rule for rule in suspects if any(map(calls_python, _parts(rule)))]
         suspects = by_text or (by_kind if not isinstance(error, PolarsError) else []) or suspects
-    names = " or ".join(repr(rule.reason) for rule in suspects)
+    names = " or ".join(dict.fromkeys(repr(rule.reason) for rule in suspects))
     # Polars quotes cells in what it says of failed casts, as an author's function may; shapes are harmless.
     told = isinstance(error, ShapeError | SchemaError)
     detail = f": {error}" if told else ". Its message may show values, so it is left to the original error"

@@ -38,24 +38,28 @@ def load_summaries(pipeline_dir: str) -> tuple[list[RunSummary], list[str]]:
             refuse_symlinks(layout.working_directory(pipeline_dir), run_id)
             # Asked first: a run that ends in between is told as it then stands.
             locked = is_locked(layout.lock_path(directory))
-            summaries.append(summarise(_read_head(directory, locked=locked), locked=locked))
+            head, is_behind = _read_head(directory, locked=locked)
+            has_litter = os.path.isdir(f"{directory}/{layout.STAGING}")
+            summaries.append(summarise(head, locked=locked, is_unfinished=is_behind or has_litter))
         except AstroError as error:
             notices.append(f"run {run_id} cannot be read: {error}")
     return newest_first(summaries), notices
 
 
-def _read_head(directory: str, *, locked: bool) -> ManifestHead:
+def _read_head(directory: str, *, locked: bool) -> tuple[ManifestHead, bool]:
+    """Return the head of a run as of now, and whether its manifest is behind its journal."""
     with contextlib.suppress(StorageError, OSError):
         with open(layout.manifest_path(directory), "rb") as file:
             head = parse_head(file.readline())
         if os.path.getsize(layout.events_path(directory)) == head.journal_bytes:
-            return head
+            return head, False
     # The journal is ahead: the run goes on, or its process died before it wrote the manifest. Or the first
     # line is not the head, which does not mean that the manifest is damaged.
     reading = read_run(directory, checks_content=not locked)
-    return snapshot_record(
+    head = snapshot_record(
         reading.record, journal_bytes=reading.journal_bytes, journal_crc32=reading.journal_crc32
     )
+    return head, reading.journal_bytes != reading.durable_bytes or reading.torn
 
 
 def find_delivery(pipeline_dir: str, digests: Mapping[str, str]) -> RunId | None:

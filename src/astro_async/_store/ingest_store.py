@@ -11,6 +11,7 @@ import random
 import re
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Final
 
 from astro_async._core.events import AnyEvent
@@ -22,6 +23,7 @@ from astro_async._store import layout
 from astro_async._store.atomic import PRIVATE_MODE, PUBLISHED_MODE, Disk
 from astro_async._store.journal import Journal
 from astro_async._store.lock import HeldLock, acquire_lock, acquire_run_lock
+from astro_async._store.log import RunLog
 from astro_async._store.statistics import record_run
 from astro_async.exceptions import RunLockedError, StorageError
 
@@ -133,6 +135,8 @@ class IngestStore:
         self._disk.sync(layout.events_path(self.directory))
         manifest = snapshot_record(run, journal_bytes=journal.size_bytes, journal_crc32=journal.crc32)
         self._disk.write_file(layout.manifest_path(self.directory), dump_manifest(manifest))
+        with closing(RunLog(layout.log_path(self.directory), self._disk)) as log:
+            log.write_statistics(self.run_id, statistics)
         # The first ingest of a pipeline has made the folder of runs, too.
         self._disk.sync(os.path.dirname(self._working))
         self._appear()

@@ -81,6 +81,7 @@ class Reading:
         tail: The events behind the durable part; none where the manifest could not be used.
         tail_paths: Relative paths of the files that the lines behind the durable part name.
         manifest_damage: Why the manifest could not be used, if it could not.
+        lacks_statistics: Whether numbers of the durable part are missing in the statistics database.
     """
 
     record: RunRecord
@@ -91,6 +92,7 @@ class Reading:
     tail: tuple[AnyEvent, ...]
     tail_paths: tuple[str, ...]
     manifest_damage: str | None
+    lacks_statistics: bool
 
 
 def read_manifest(directory: str) -> Manifest:
@@ -157,6 +159,7 @@ def read_run(directory: str, *, checks_prefix: bool = False, checks_content: boo
         tail=tuple(events) if damage is None else (),
         tail_paths=tuple(name for event in events for name, _ in _named_files(event)),
         manifest_damage=damage,
+        lacks_statistics=manifest is None or manifest.lacks_statistics,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from typing import Final
 
 from astro_async._core.lineage import named_by
 from astro_async._core.manifest import dump_manifest
@@ -24,6 +25,9 @@ from astro_async._store.statistics import rebuild_run
 from astro_async.exceptions import StorageError, SymlinkError
 
 __all__ = ["repair_run"]
+
+# What SQLite says of tables that have the names of ours, and other columns.
+_OTHER_TABLES: Final = ("no such column", "has no column", " columns but ")
 
 
 def repair_run(pipeline_dir: str, run_id: RunId, *, disk: Disk, now: str) -> list[str]:
@@ -117,6 +121,8 @@ def _rebuild(path: str, run: RunRecord, records: Records, disk: Disk) -> None:
 
 
 def _is_damaged(error: StorageError) -> bool:
-    # What is only locked, full or not there is an OperationalError.
+    # What is only locked, full or not there is an OperationalError; and so are tables of another program.
     cause = error.__cause__
-    return isinstance(cause, sqlite3.DatabaseError) and not isinstance(cause, sqlite3.OperationalError)
+    if isinstance(cause, sqlite3.OperationalError):
+        return any(words in str(cause) for words in _OTHER_TABLES)
+    return isinstance(cause, sqlite3.DatabaseError)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
 
 from astro_async._core.decisions import group_patches
 from astro_async._core.events import AnyEvent, RowsPatched, RunPlanned, VersionsDropped
@@ -31,8 +32,8 @@ from astro_async._store.recovery import (
     restore_links,
 )
 from astro_async._store.staging import StagedFile
-from astro_async._store.statistics import ROWS_A_STATEMENT, StatisticsDatabase, knows_run
-from astro_async.exceptions import StorageError
+from astro_async._store.statistics import ROWS_A_STATEMENT, StatisticsDatabase
+from astro_async.exceptions import JournalError, StorageError
 
 __all__ = ["RunStore"]
 
@@ -48,7 +49,8 @@ class RunStore:
         record: The state of the run. The owner folds events into it; `append` only writes them.
         log: The run's `astro.log`.
         publisher: Gives files their final names.
-        notices: What was repaired on opening, in words, for the user.
+        notices: What was repaired, and what went wrong without harm to the run, in words, for the user.
+        was_unfinished: Whether whoever had the run before died before all of it was written.
     """
 
     def __init__(self, pipeline_dir: str, directory: str, disk: Disk, lock: HeldLock) -> None:
@@ -56,14 +58,15 @@ class RunStore:
         self.disk = disk
         self.notices: list[str] = []
         self._lock = lock
-        self._statistics_path = layout.statistics_path(pipeline_dir)
         reading = read_run(directory, checks_prefix=True)
         self.record: RunRecord = reading.record
         # What a process that died had in its journal may have missed the statistics.
         self._appended_seq = self.record.seq
         self._unrecorded: deque[AnyEvent] = deque(reading.tail)
-        self._statistics = StatisticsDatabase(self._statistics_path, disk)
-        self._unsaved = self._missed_statistics(reading)
+        self._statistics = StatisticsDatabase(layout.statistics_path(pipeline_dir), disk)
+        self._unsaved: list[Statistic] = []
+        # Somebody may have died before they could be written.
+        self._lacks_statistics = reading.lacks_statistics
         self._writing = threading.Lock()
         self.log = RunLog(layout.log_path(directory), disk)
         if reading.torn:
@@ -74,7 +77,7 @@ class RunStore:
         self._journal = Journal(directory, disk, reading.journal_bytes, reading.journal_crc32)
         try:
             self.publisher = Publisher(directory, disk, self.record)
-            was_clean = (
+            self.was_unfinished = not (
                 reading.journal_bytes == reading.durable_bytes
                 and not reading.torn
                 and self.record.status is not RunStatus.RUNNING
@@ -83,20 +86,12 @@ class RunStore:
                 and not os.path.isdir(f"{directory}/{layout.STAGING}")
                 and not has_patch_litter(directory, self.record)
             )
-            if not was_clean:
+            if self.was_unfinished:
                 self._recover(reading)
         except BaseException:
             self._journal.close()
             self.log.close()
             raise
-
-    def _missed_statistics(self, reading: Reading) -> list[Statistic]:
-        """Return what statistics miss of a run that they know nothing of, as after a write that failed."""
-        # No reason to stop a run: whoever writes them tells why they cannot be.
-        with contextlib.suppress(StorageError):
-            if not knows_run(self._statistics_path, self.record.run_id):
-                return derive_all_statistics(self.directory, reading.durable_bytes)
-        return []
 
     def _recover(self, reading: Reading) -> None:
         """Make durable what the process that died wrote, and remove what it left."""
@@ -201,8 +196,10 @@ class RunStore:
         """How many events have not been looked at for statistics yet."""
         return len(self._unrecorded)
 
-    def write_checkpoint(self, manifest: Manifest | None) -> None:
+    def write_checkpoint(self, manifest: Manifest | None, *, is_last: bool = False) -> None:
         """Sync files, directories and journal, in this order, then write statistics and manifest. Blocks.
+
+        Of the last one of an invocation statistics wait for a database that others are at.
 
         Raises:
             StorageError: The disk refuses.
@@ -212,9 +209,11 @@ class RunStore:
         with self._writing:
             self._sync_pending()
             # First the numbers: what the manifest contains, nobody derives them from again.
-            self._record_statistics(is_last=True)
+            self._record_statistics(takes_all=True, waits=is_last)
             # Not held open for longer: somebody may put another in its place.
             self._statistics.close()
+            if self._lacks_statistics or self._unsaved:
+                manifest = msgspec.structs.replace(manifest, lacks_statistics=True)
             self.disk.write_file(layout.manifest_path(self.directory), dump_manifest(manifest))
 
     def record_statistics(self) -> None:
@@ -223,25 +222,35 @@ class RunStore:
         Blocks. Where it fails, the user is told.
         """
         with self._writing:
-            self._record_statistics(is_last=False)
+            self._record_statistics(takes_all=False, waits=False)
 
-    def _record_statistics(self, *, is_last: bool) -> None:
+    def _record_statistics(self, *, takes_all: bool, waits: bool) -> None:
         events = [self._unrecorded.popleft() for _ in range(len(self._unrecorded))]
         statistics = derive_statistics(events, self.record)
         self.log.write_statistics(self.record.run_id, statistics)
         # What a busy or failing disk did not take is tried again with the next ones.
         pending = [*self._unsaved, *statistics]
-        count = len(pending) if is_last else len(pending) // ROWS_A_STATEMENT * ROWS_A_STATEMENT
+        count = len(pending) if takes_all else len(pending) // ROWS_A_STATEMENT * ROWS_A_STATEMENT
         try:
-            if count or is_last:
-                self._statistics.record(self.record, pending[:count])
+            if count or takes_all:
+                self._save_statistics(pending[:count], waits=waits)
             self._unsaved = pending[count:]
-        except StorageError as error:
+        except (StorageError, JournalError) as error:
             # They are in the journal, so they can be rebuilt: no reason to stop a run.
             self._unsaved = pending
             notice = f"statistics are incomplete: {error}"
             if notice not in self.notices:
                 self.notices.append(notice)
+
+    def _save_statistics(self, statistics: Sequence[Statistic], *, waits: bool) -> None:
+        is_saved = not self._lacks_statistics and self._statistics.record(
+            self.record, statistics, only_known=True, waits=waits
+        )
+        if not is_saved:
+            # The database knows nothing of the run, or not all: it was moved away, or somebody died.
+            everything = derive_all_statistics(self.directory, self._journal.size_bytes)
+            self._statistics.record(self.record, everything, waits=waits)
+            self._lacks_statistics = False
 
     def patches(self) -> dict[tuple[str, str], list[list[str]]]:
         """Return, by step and file, the absolute paths of its patches; see `group_patches`."""
@@ -314,7 +323,8 @@ class RunStore:
                 folders.add(f"{self.directory}/{name}")
         for folder in sorted(folders):
             self.disk.sync(folder)
-        self.disk.remove_directory(f"{self.directory}/{layout.STAGING}")
+        # A thread that outlived its step may have left something after that.
+        self.disk.remove_tree(f"{self.directory}/{layout.STAGING}")
 
     def _sync_pending(self) -> None:
         """Sync what was published, then the journal that names it."""

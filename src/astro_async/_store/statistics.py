@@ -24,7 +24,6 @@ from astro_async.exceptions import StorageError
 __all__ = [
     "ROWS_A_STATEMENT",
     "StatisticsDatabase",
-    "knows_run",
     "load_statistics",
     "load_trend",
     "rebuild_run",
@@ -48,13 +47,15 @@ CREATE TABLE IF NOT EXISTS statistics (
 """
 _TABLES: Final = ("runs", "ingest_files", "statistics")
 _WAIT_S: Final = 5.0
+# How long a run waits for others while it goes on: what it could not write is written the next time.
+_BRIEFLY_S: Final = 0.1
 # Many to a statement: for each statement SQLite and the interpreter wait for each other.
 ROWS_A_STATEMENT: Final = 1000
 
 
-def _connect(path: str) -> sqlite3.Connection:
+def _connect(path: str, wait_s: float = _WAIT_S) -> sqlite3.Connection:
     # Whoever writes a checkpoint may do so in another thread than the one before; never in two at once.
-    connection = sqlite3.connect(path, timeout=_WAIT_S, check_same_thread=False)
+    connection = sqlite3.connect(path, timeout=wait_s, check_same_thread=False)
     try:
         # A write-ahead log is written twice, and costs three times as much. Readers wait for a commit, or it
         # for them: milliseconds.
@@ -75,40 +76,56 @@ class StatisticsDatabase:
         self._path = path
         self._disk = disk
         self._connection: sqlite3.Connection | None = None
-        self._knows_files = False
+        # Whose files are entered.
+        self._run_id: str | None = None
 
-    def record(self, run: RunRecord, statistics: Sequence[Statistic]) -> None:
+    def record(
+        self, run: RunRecord, statistics: Sequence[Statistic], *, only_known: bool = False, waits: bool = True
+    ) -> bool:
         """Write how a run stands, its files, and a batch of statistics, in one transaction. Blocks.
 
         Cheapest in multiples of `ROWS_A_STATEMENT`: a statement of another length is compiled anew.
 
+        Args:
+            run: The run.
+            statistics: Its numbers.
+            only_known: Write nothing where the run is not entered yet.
+            waits: Whether to wait for others for seconds, or for an instant.
+
+        Returns:
+            Whether anything was written.
+
         Raises:
-            StorageError: The database cannot be written.
+            StorageError: The database cannot be written, or others are at it for too long.
         """
         try:
-            with self._open() as connection:
-                if not self._knows_files:
+            with self._open(_WAIT_S if waits else _BRIEFLY_S) as connection:
+                if self._run_id != run.run_id:
+                    if only_known and not _knows_run(connection, run.run_id):
+                        return False
                     _write_files(connection, run)
-                    self._knows_files = True
                 _write_run(connection, run, statistics)
+            self._run_id = run.run_id
         except sqlite3.Error as error:
             self.close()
             raise _make_error(self._path, error) from error
+        return True
 
-    def _open(self) -> sqlite3.Connection:
+    def _open(self, wait_s: float) -> sqlite3.Connection:
         self._disk.announce("write", self._path)
         if not os.path.exists(self._path):
             # Moved away, perhaps, while it was open.
             self.close()
         if self._connection is None:
             self._disk.make_directory(os.path.dirname(self._path))
-            self._connection = _connect(self._path)
+            self._connection = _connect(self._path, wait_s)
+        self._connection.execute(f"PRAGMA busy_timeout = {round(wait_s * 1000)}")
         return self._connection
 
     def close(self) -> None:
         """Let go of the database; harmless twice, and the next record opens it again."""
         connection, self._connection = self._connection, None
-        self._knows_files = False
+        self._run_id = None
         if connection is not None:
             connection.close()
 
@@ -188,20 +205,8 @@ def _file_rows(run: RunRecord) -> Iterator[tuple[str | int, ...]]:
         )
 
 
-def knows_run(path: str, run_id: str) -> bool:
-    """Whether a run is entered.
-
-    Raises:
-        StorageError: The database cannot be read.
-    """
-    if not os.path.exists(path):
-        return False
-    try:
-        with closing(_connect_readonly(path)) as connection:
-            found = connection.execute("SELECT 1 FROM runs WHERE run_id = ?", (run_id,)).fetchone()
-    except sqlite3.Error as error:
-        raise StorageError(f"cannot read statistics from {path}: {error}") from error
-    return found is not None
+def _knows_run(connection: sqlite3.Connection, run_id: str) -> bool:
+    return connection.execute("SELECT 1 FROM runs WHERE run_id = ?", (run_id,)).fetchone() is not None
 
 
 def scan_deviations(path: str, run: RunRecord, statistics: Sequence[Statistic]) -> tuple[list[str], bool]:
