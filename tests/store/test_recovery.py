@@ -252,7 +252,7 @@ def test_a_torn_tail_is_cut_off_and_said(tmp_path: Path, run_id: RunId) -> None:
     journal.write_bytes(whole + b'{"kind":"step_star')
     again = Night(tmp_path, run_id)
     assert journal.read_bytes() == whole
-    assert again.store.notices == ["the end of the journal was torn and has been dropped"]
+    assert again.store.take_notices() == ["the end of the journal was torn and has been dropped"]
     again.tell(
         RunPlanned(
             seq=again.run.seq + 1,

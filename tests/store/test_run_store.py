@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sqlite3
+import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -81,7 +84,7 @@ def test_a_damaged_manifest_is_rebuilt_and_said(tmp_path: Path, run_id: RunId) -
     manifest.write_bytes(manifest.read_bytes()[:50])
     night = Night(tmp_path, run_id)
     assert night.run.status is RunStatus.INGESTED
-    assert [notice.split(" (")[0] for notice in night.store.notices] == [
+    assert [notice.split(" (")[0] for notice in night.store.take_notices()] == [
         "the manifest was rebuilt from the journal"
     ]
     night.checkpoint()
@@ -173,8 +176,9 @@ def test_statistics_that_cannot_be_written_stop_nothing(tmp_path: Path, run_id: 
     night.commit(*NODES)
     night.run_step("a", version=b"version")
     night.checkpoint()
-    assert len(night.store.notices) == 1
-    assert "statistics" in night.store.notices[0]
+    (notice,) = night.store.take_notices()
+    assert "statistics are incomplete" in notice
+    assert night.store.take_notices() == []
     assert read_run(str(night.folder)).durable_bytes == (night.folder / "events.jsonl").stat().st_size
     night.die()
 
@@ -250,4 +254,23 @@ def test_numbers_of_a_database_that_went_away_are_written_anew(tmp_path: Path, r
     night.checkpoint()
     found = {(each.subject, each.action) for each in load_statistics(str(path), run_id)}
     assert {("a", "duration_ms"), ("b", "duration_ms"), ("f", "row_count")} <= found
+    night.die()
+
+
+def test_a_database_that_is_busy_for_a_moment_is_no_news(tmp_path: Path, run_id: RunId) -> None:
+    path = statistics_path(str(tmp_path))
+    night = Night(tmp_path, run_id)
+    night.commit(*NODES)
+    night.run_step("a", version=b"v")
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        began = time.monotonic()
+        night.checkpoint()
+        # It waits for an instant only: a checkpoint is also what makes the journal durable.
+        assert time.monotonic() - began < 3
+        assert read_manifest(str(night.folder)).lacks_statistics
+    night.checkpoint()
+    assert not read_manifest(str(night.folder)).lacks_statistics
+    assert night.store.take_notices() == []
+    assert ("a", "duration_ms") in {(each.subject, each.action) for each in load_statistics(path, run_id)}
     night.die()

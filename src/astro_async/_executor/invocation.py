@@ -139,10 +139,9 @@ class Invoker:
             if _is_done(store.record, plan):
                 return self._leave(store, plan)
             await in_thread(refuse_missing, store.directory, store.record, plan, self.options.rerun)
-            notices = [*store.notices, *_describe_stale(plan)]
+            notices = [*store.take_notices(), *_describe_stale(plan)]
             for notice in notices:
                 self.logger.warning("%s", notice)
-            store.notices.clear()
             title = f"{now} run {run_id}, {len(plan.again)} of {len(graph.nodes)} steps, jobs {jobs}"
             store.log.start_invocation(title)
             before, recorded_params = dict(store.record.steps), store.record.params
@@ -150,7 +149,7 @@ class Invoker:
             event = _plan_event(store.record, graph, plan, params, jobs, now)
             hung = await self._tell_and_run(store, graph, plan, event)
             again = find_same_again(before, store.record, recorded_params)
-            late = [*map(_SAME_AGAIN.format, again), *store.notices]
+            late = [*map(_SAME_AGAIN.format, again), *store.take_notices()]
             for notice in late:
                 self.logger.warning("%s", notice)
             return Invocation(store.record, plan, (*notices, *late), tuple(hung))
@@ -171,9 +170,10 @@ class Invoker:
                 f"run {run.run_id} is completed and has nothing to do: name steps with --rerun to run them "
                 "again, or ingest new files"
             )
-        for notice in store.notices:
+        notices = store.take_notices()
+        for notice in notices:
             self.logger.warning("%s", notice)
-        return Invocation(run, plan, tuple(store.notices), ())
+        return Invocation(run, plan, tuple(notices), ())
 
     def _jobs(self) -> int:
         jobs = self.pipeline.default_jobs() if self.options.jobs is None else self.options.jobs

@@ -73,7 +73,7 @@ def _repair_store(
 ) -> list[str]:
     store = RunStore(pipeline_dir, directory, disk, lock)
     try:
-        done = list(store.notices)
+        done = store.take_notices()
         remove_litter(directory, store.record, disk)
         done += _remake_links(store, links)
         if is_behind:

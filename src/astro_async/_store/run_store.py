@@ -49,14 +49,13 @@ class RunStore:
         record: The state of the run. The owner folds events into it; `append` only writes them.
         log: The run's `astro.log`.
         publisher: Gives files their final names.
-        notices: What was repaired, and what went wrong without harm to the run, in words, for the user.
         was_unfinished: Whether whoever had the run before died before all of it was written.
     """
 
     def __init__(self, pipeline_dir: str, directory: str, disk: Disk, lock: HeldLock) -> None:
         self.directory = directory
         self.disk = disk
-        self.notices: list[str] = []
+        self._notices: list[str] = []
         self._lock = lock
         reading = read_run(directory, checks_prefix=True)
         self.record: RunRecord = reading.record
@@ -65,28 +64,31 @@ class RunStore:
         self._unrecorded: deque[AnyEvent] = deque(reading.tail)
         self._statistics = StatisticsDatabase(layout.statistics_path(pipeline_dir), disk)
         self._unsaved: list[Statistic] = []
+        self._statistics_error: str | None = None
         # Somebody may have died before they could be written.
         self._lacks_statistics = reading.lacks_statistics
         self._writing = threading.Lock()
         self.log = RunLog(layout.log_path(directory), disk)
         if reading.torn:
             disk.truncate(layout.events_path(directory), reading.journal_bytes)
-            self.notices.append("the end of the journal was torn and has been dropped")
+            self._notices.append("the end of the journal was torn and has been dropped")
         if reading.manifest_damage is not None:
-            self.notices.append(f"the manifest was rebuilt from the journal ({reading.manifest_damage})")
+            self._notices.append(f"the manifest was rebuilt from the journal ({reading.manifest_damage})")
         self._journal = Journal(directory, disk, reading.journal_bytes, reading.journal_crc32)
         try:
             self.publisher = Publisher(directory, disk, self.record)
-            self.was_unfinished = not (
-                reading.journal_bytes == reading.durable_bytes
-                and not reading.torn
-                and self.record.status is not RunStatus.RUNNING
-                # It says what went wrong, and that may have left something.
-                and self.record.detail is None
-                and not os.path.isdir(f"{directory}/{layout.STAGING}")
-                and not has_patch_litter(directory, self.record)
+            self.was_unfinished = (
+                reading.journal_bytes != reading.durable_bytes
+                or reading.torn
+                or os.path.isdir(f"{directory}/{layout.STAGING}")
             )
-            if self.was_unfinished:
+            if (
+                self.was_unfinished
+                or self.record.status is RunStatus.RUNNING
+                # It says what went wrong, and that may have left something.
+                or self.record.detail is not None
+                or has_patch_litter(directory, self.record)
+            ):
                 self._recover(reading)
         except BaseException:
             self._journal.close()
@@ -123,6 +125,17 @@ class RunStore:
         except BaseException:
             lock.release()
             raise
+
+    def take_notices(self) -> list[str]:
+        """Return what was repaired, and what went wrong without harm to the run, in words, for the user.
+
+        What this has returned it does not return again.
+        """
+        notices, self._notices = self._notices, []
+        if self._statistics_error is not None:
+            notices.append(f"statistics are incomplete: {self._statistics_error}")
+            self._statistics_error = None
+        return notices
 
     def close(self) -> None:
         """Close the journal and give the lock back. Nothing is synced here."""
@@ -228,19 +241,24 @@ class RunStore:
         events = [self._unrecorded.popleft() for _ in range(len(self._unrecorded))]
         statistics = derive_statistics(events, self.record)
         self.log.write_statistics(self.record.run_id, statistics)
-        # What a busy or failing disk did not take is tried again with the next ones.
-        pending = [*self._unsaved, *statistics]
-        count = len(pending) if takes_all else len(pending) // ROWS_A_STATEMENT * ROWS_A_STATEMENT
+        self._unsaved += statistics
+        if self._lacks_statistics and not takes_all:
+            # A checkpoint derives them all anew, from the journal.
+            self._unsaved.clear()
+        count = len(self._unsaved)
+        if not takes_all:
+            count -= count % ROWS_A_STATEMENT
+            if not count:
+                return
         try:
-            if count or takes_all:
-                self._save_statistics(pending[:count], waits=waits)
-            self._unsaved = pending[count:]
+            self._save_statistics(self._unsaved[:count], waits=waits)
         except (StorageError, JournalError) as error:
-            # They are in the journal, so they can be rebuilt: no reason to stop a run.
-            self._unsaved = pending
-            notice = f"statistics are incomplete: {error}"
-            if notice not in self.notices:
-                self.notices.append(notice)
+            # They are in the journal, so they can be rebuilt: no reason to stop a run. What a busy or failing
+            # disk did not take is tried again with the next ones.
+            self._statistics_error = str(error)
+        else:
+            self._statistics_error = None
+            del self._unsaved[:count]
 
     def _save_statistics(self, statistics: Sequence[Statistic], *, waits: bool) -> None:
         is_saved = not self._lacks_statistics and self._statistics.record(
@@ -248,6 +266,7 @@ class RunStore:
         )
         if not is_saved:
             # The database knows nothing of the run, or not all: it was moved away, or somebody died.
+            self._lacks_statistics = True
             everything = derive_all_statistics(self.directory, self._journal.size_bytes)
             self._statistics.record(self.record, everything, waits=waits)
             self._lacks_statistics = False
