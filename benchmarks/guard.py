@@ -45,9 +45,9 @@ class Guarded:
 
 
 _GUARDED: Final = (
-    Guarded("fan-out of 3,000", fan_out(3_000), 3.9, 6.5),
-    Guarded("60 layers of 50", layered(60, 50), 3.7, 6.5),
-    Guarded("chain of 500", chain(500), 6.6, 10.5),
+    Guarded("fan-out of 3,000", fan_out(3_000), 3.0, 5.4),
+    Guarded("60 layers of 50", layered(60, 50), 3.0, 5.4),
+    Guarded("chain of 500", chain(500), 5.9, 10.5),
 )
 
 
