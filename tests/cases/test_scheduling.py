@@ -739,16 +739,16 @@ async def test_async_steps_that_never_wait_leave_the_loop_to_others(tmp_path: Pa
             await anyio.lowlevel.checkpoint()
 
     pipeline = make_pipeline()
-    for number in range(1500):
+    for number in range(6000):
         pipeline.add_step(f"step {number}", work)
     async with anyio.create_task_group() as group:
         group.start_soon(look)
         result = await ingest_and_run(pipeline, {"scores": SCORES}, tmp_path, jobs=4)
         group.cancel_scope.cancel()
     assert result.status == "completed"
-    assert ran == list(range(1500))
+    assert ran == list(range(6000))
     # Another task of the loop came to its turn while they ran, more than once.
-    assert len({count for count in seen if 0 < count < 1500}) >= 3
+    assert len({count for count in seen if 0 < count < 6000}) >= 3
 
 
 async def test_steps_of_all_kinds_together_are_no_more_than_jobs(tmp_path: Path) -> None:

@@ -134,9 +134,11 @@ def plan_run(graph: Graph, run: RunRecord, *, rerun: Collection[str] = ()) -> Pl
     because: dict[StepId, str] = {}
     stale: list[StaleRead] = []
     needed: dict[str, StepId | None] = {}
+    # Looking a member up costs as much as a call in Python 3.11, and a first run asks for it at every step.
+    new = Reason.NEW
     for node in graph.nodes:
         record = run.steps.get(node.step_id)
-        reason, cause = _judge(node, record, current, named, again)
+        reason, cause = (new, None) if record is None else _judge(node, record, current, named, again)
         if reason is None and node.step_id in withdrawn:
             reason = Reason.WITHDRAWN
         if reason is not None:
@@ -168,13 +170,11 @@ def plan_run(graph: Graph, run: RunRecord, *, rerun: Collection[str] = ()) -> Pl
 
 def _judge(
     node: StepNode,
-    record: StepRecord | None,
+    record: StepRecord,
     current: dict[str, str],
     named: Collection[str],
     again: dict[StepId, Reason],
 ) -> tuple[Reason | None, str | None]:
-    if record is None:
-        return Reason.NEW, None
     if record.status not in _DONE:
         return _REASON_OF_STATUS[record.status], None
     if node.step_id in named:

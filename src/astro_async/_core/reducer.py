@@ -193,6 +193,7 @@ class Scheduler:
     def _count_missing(self) -> None:
         nodes, steps, missing = self.graph.nodes, self.run.steps, self._missing
         settled = [steps[node.step_id].status in SETTLED for node in nodes]
+        ready: list[int] = []
         for name, writers in self.graph.writers.items():
             for position in itertools.takewhile(settled.__getitem__, writers):
                 self._advance(name, position)
@@ -207,7 +208,9 @@ class Scheduler:
                 if any(self.graph.ranks[i]):
                     self._count_writers(i, node)
                 if not missing[i]:
-                    self._ready.append(i)
+                    ready.append(i)
+        self._later = iter(ready)
+        self._draw()
 
     def _check_limits(self, node: StepNode) -> None:
         for name in node.limits:
@@ -228,6 +231,8 @@ class Scheduler:
             if self._free_slots <= 0 and not self._may_queue(node):
                 return None
             position = heapq.heappop(heap)
+            if position == self._drawn:
+                self._draw()
             if not node.limits:
                 return position
             full = next((name for name in node.limits if not self._free_limits[name]), None)
@@ -239,6 +244,12 @@ class Scheduler:
                     # This one cannot use it; another may.
                     self._feed(name)
         return None
+
+    def _draw(self) -> None:
+        """Let the next of the steps be looked at that are ready from the start: so the heap stays small."""
+        self._drawn = next(self._later, -1)
+        if self._drawn >= 0:
+            heapq.heappush(self._ready, self._drawn)
 
     def _may_queue(self, node: StepNode) -> bool:
         return node.queue is not None and self._held_of[node.queue] == len(self._holding)

@@ -118,7 +118,14 @@ class WorkerThreads:
         # costs nothing to see; to make one for each step does.
         pristine = contextvars.copy_context()
         context = pristine.copy()
-        while (attempt := self._next(bed)) is not None:
+        while True:
+            try:
+                attempt = self._queue.popleft()
+            except IndexError:
+                self._sleep(bed)
+                if self._is_stopped:
+                    return
+                continue
             # Cancelling the host tells `anyio.from_thread.check_cancelled()` in the step.
             attempt.host = scope
             if not attempt.begin():
@@ -136,20 +143,16 @@ class WorkerThreads:
             self._outbox.leave(outcome)
             self._turns.take_here(has_more=bool(self._queue))
 
-    def _next(self, bed: threading.Lock) -> Attempt | None:
-        """Take the next attempt, sleeping until there is one; None when the work is over."""
-        while True:
+    def _sleep(self, bed: threading.Lock) -> None:
+        """Sleep until there may be an attempt, or the work is over."""
+        if self._is_stopped:
+            return
+        self._sleeping.append(bed)
+        if self._queue or self._is_stopped:
+            # It came between the look and going to bed: nobody may have thought of waking us.
             try:
-                return self._queue.popleft()
-            except IndexError:
-                if self._is_stopped:
-                    return None
-            self._sleeping.append(bed)
-            if self._queue or self._is_stopped:
-                # It came between the look and going to bed: nobody may have thought of waking us.
-                try:
-                    self._sleeping.remove(bed)
-                except ValueError:
-                    bed.acquire()
-            else:
+                self._sleeping.remove(bed)
+            except ValueError:
                 bed.acquire()
+        else:
+            bed.acquire()
