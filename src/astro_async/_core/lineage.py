@@ -358,9 +358,6 @@ class VersionTable:
         All writers before the step must have settled.
         """
         after = self._after
-        if len(names) == 1 and names[0] in after:
-            # Most steps of a large graph.
-            return (after[names[0]][ranks[0]],)
         return tuple(
             [after[name][rank] if name in after else None for name, rank in zip(names, ranks, strict=True)]
         )

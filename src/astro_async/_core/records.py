@@ -35,11 +35,11 @@ from astro_async._core.names import RunId, check_run_id
 from astro_async._core.status import RunStatus, StepStatus, next_run_status, step_moves
 from astro_async.exceptions import IllegalTransitionError, InvalidNameError, JournalError
 
+__all__ = ["IngestedFile", "Patch", "RunRecord", "StepRecord", "fold", "start_record", "written_paths"]
+
 # Looking a member up costs as much as a call in Python 3.11, and these are asked for at every step.
 _RUN_RUNNING: Final = RunStatus.RUNNING
 _STEP_RUNNING: Final = StepStatus.RUNNING
-
-__all__ = ["IngestedFile", "Patch", "RunRecord", "StepRecord", "fold", "start_record", "written_paths"]
 
 
 class IngestedFile(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -129,10 +129,9 @@ class Scheduler:
         self._free_slots += 1
         node = self.graph.nodes[position]
         self._held_of[node.queue] -= 1
-        if node.limits:
-            for name in node.limits:
-                self._free_limits[name] += 1
-                self._feed(name)
+        for name in node.limits:
+            self._free_limits[name] += 1
+            self._feed(name)
 
     def take_starts(self) -> list[Command]:
         """Return what may start now, taking a slot and the limits for each; skips take none."""
@@ -153,9 +152,8 @@ class Scheduler:
             self._free_slots -= 1
             self._holding.add(position)
             self._held_of[node.queue] += 1
-            if node.limits:
-                for name in node.limits:
-                    self._free_limits[name] -= 1
+            for name in node.limits:
+                self._free_limits[name] -= 1
             if node.files is not files or ranks[position] is not rank:
                 # Mostly as the step before: steps that read the same share what says so.
                 files, rank = node.files, ranks[position]
@@ -203,8 +201,7 @@ class Scheduler:
                     missing[dependent] += 1
         for i, node in enumerate(nodes):
             if not settled[i]:
-                if node.limits:
-                    self._check_limits(node)
+                self._check_limits(node)
                 if any(self.graph.ranks[i]):
                     self._count_writers(i, node)
                 if not missing[i]:
@@ -274,9 +271,8 @@ class Scheduler:
                 commands = self._block(dependents, f"blocked by {node.step_id}, which is {status}")
         if status in _STOPS and not self._keep_going:
             self.stop = min(self.stop, position)
-        if node.writes:
-            for name in node.writes:
-                self._close_gap(name)
+        for name in node.writes:
+            self._close_gap(name)
         return commands
 
     def _block(self, dependents: Sequence[int], detail: str) -> Sequence[Command]:

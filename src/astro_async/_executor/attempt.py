@@ -182,7 +182,7 @@ class Attempt(msgspec.Struct, gc=False, eq=False):
         found: tuple[FileFlow, ...] = ()
         for index, given in enumerate(self.inputs):
             spec = self.step.files[index]
-            if touched and spec.ingest_name in touched:
+            if spec.ingest_name in touched:
                 found += (touched[spec.ingest_name],)
             elif given is not None:
                 # For the many steps with one file this adds nothing to memory: they share the flow.

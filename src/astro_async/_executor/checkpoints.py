@@ -38,7 +38,6 @@ class Checkpoints:
         self._limiter = anyio.CapacityLimiter(1)
         # Statistics are written by a thread of their own, once there are enough of them to need one.
         self._is_full = threading.Event()
-        self._is_recording = False
         self._recording = anyio.Event()
         self._is_stopped = False
 
@@ -47,8 +46,7 @@ class Checkpoints:
         self._is_dirty = True
         if self._store.unrecorded >= _STATISTICS_BATCH and not self._is_full.is_set():
             self._is_full.set()
-            if not self._is_recording:
-                self._is_recording = True
+            if not self._recording.is_set():
                 self._turns.on_loop(self._recording.set)
 
     @property

@@ -51,13 +51,17 @@ class TaskHosts:
         # Whether a task will look at the queue without being called.
         self._is_coming = False
 
+    @property
+    def _has_place(self) -> bool:
+        return bool(self._queue) and self._running < self._jobs
+
     def submit(self, attempts: Iterable[Attempt]) -> None:
         """Start attempts, each as soon as there is a place for it."""
         self._queue.extend(attempts)
         self._call_host()
 
     def _call_host(self) -> None:
-        if self._queue and self._running < self._jobs and not self._is_coming:
+        if self._has_place and not self._is_coming:
             self._is_coming = True
             self._group.start_soon(self._host)
 
@@ -77,7 +81,7 @@ class TaskHosts:
         pristine = contextvars.copy_context()
         context = pristine.copy()
         started = perf_counter()
-        while self._queue and self._running < self._jobs:
+        while self._has_place:
             if perf_counter() - started > _STRETCH_S:
                 # Others on the loop get their turn, however many steps there are that never wait.
                 await anyio.lowlevel.checkpoint()

@@ -140,8 +140,7 @@ class Invoker:
                 return self._leave(store, plan)
             await in_thread(refuse_missing, store.directory, store.record, plan, self.options.rerun)
             notices = [*store.take_notices(), *_describe_stale(plan)]
-            for notice in notices:
-                self.logger.warning("%s", notice)
+            self._warn(notices)
             title = f"{now} run {run_id}, {len(plan.again)} of {len(graph.nodes)} steps, jobs {jobs}"
             store.log.start_invocation(title)
             before, recorded_params = dict(store.record.steps), store.record.params
@@ -150,8 +149,7 @@ class Invoker:
             hung = await self._tell_and_run(store, graph, plan, event)
             again = find_same_again(before, store.record, recorded_params)
             late = [*map(_SAME_AGAIN.format, again), *store.take_notices()]
-            for notice in late:
-                self.logger.warning("%s", notice)
+            self._warn(late)
             return Invocation(store.record, plan, (*notices, *late), tuple(hung))
         finally:
             self.logger.removeHandler(store.log)
@@ -171,9 +169,12 @@ class Invoker:
                 "again, or ingest new files"
             )
         notices = store.take_notices()
+        self._warn(notices)
+        return Invocation(run, plan, tuple(notices), ())
+
+    def _warn(self, notices: Sequence[str]) -> None:
         for notice in notices:
             self.logger.warning("%s", notice)
-        return Invocation(run, plan, tuple(notices), ())
 
     def _jobs(self) -> int:
         jobs = self.pipeline.default_jobs() if self.options.jobs is None else self.options.jobs

@@ -11,7 +11,6 @@ import random
 import re
 import time
 from collections.abc import Sequence
-from contextlib import closing
 from typing import Final
 
 from astro_async._core.events import AnyEvent
@@ -135,7 +134,7 @@ class IngestStore:
         self._disk.sync(layout.events_path(self.directory))
         manifest = snapshot_record(run, journal_bytes=journal.size_bytes, journal_crc32=journal.crc32)
         self._disk.write_file(layout.manifest_path(self.directory), dump_manifest(manifest))
-        with closing(RunLog(layout.log_path(self.directory), self._disk)) as log:
+        with contextlib.closing(RunLog(layout.log_path(self.directory), self._disk)) as log:
             log.write_statistics(self.run_id, statistics)
         # The first ingest of a pipeline has made the folder of runs, too.
         self._disk.sync(os.path.dirname(self._working))

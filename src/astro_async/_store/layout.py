@@ -66,8 +66,8 @@ __all__ = [
 MANIFEST: Final = "manifest.json"
 JOURNAL: Final = "events.jsonl"
 
-# Folders whose files are all named by records, derived from them, or litter.
 STAGING: Final = "staging"
+# Folders whose files are all named by records, derived from them, or litter.
 OWNED_FOLDERS: Final = ("versions", "quarantine", "filtered", "snapshots", "patches")
 
 

@@ -59,8 +59,8 @@ class RunStore:
         self._lock = lock
         reading = read_run(directory, checks_prefix=True)
         self.record: RunRecord = reading.record
-        # What a process that died had in its journal may have missed the statistics.
         self._appended_seq = self.record.seq
+        # What a process that died had in its journal may have missed the statistics.
         self._unrecorded: deque[AnyEvent] = deque(reading.tail)
         self._statistics = StatisticsDatabase(layout.statistics_path(pipeline_dir), disk)
         self._unsaved: list[Statistic] = []

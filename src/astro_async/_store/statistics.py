@@ -53,7 +53,7 @@ _BRIEFLY_S: Final = 0.1
 ROWS_A_STATEMENT: Final = 1000
 
 
-def _connect(path: str, wait_s: float = _WAIT_S) -> sqlite3.Connection:
+def _connect(path: str, wait_s: float) -> sqlite3.Connection:
     # Whoever writes a checkpoint may do so in another thread than the one before; never in two at once.
     connection = sqlite3.connect(path, timeout=wait_s, check_same_thread=False)
     try:
@@ -80,7 +80,13 @@ class StatisticsDatabase:
         self._run_id: str | None = None
 
     def record(
-        self, run: RunRecord, statistics: Sequence[Statistic], *, only_known: bool = False, waits: bool = True
+        self,
+        run: RunRecord,
+        statistics: Sequence[Statistic],
+        *,
+        only_known: bool = False,
+        anew: bool = False,
+        waits: bool = True,
     ) -> bool:
         """Write how a run stands, its files, and a batch of statistics, in one transaction. Blocks.
 
@@ -90,6 +96,7 @@ class StatisticsDatabase:
             run: The run.
             statistics: Its numbers.
             only_known: Write nothing where the run is not entered yet.
+            anew: In place of all that is entered of the run.
             waits: Whether to wait for others for seconds, or for an instant.
 
         Returns:
@@ -100,6 +107,10 @@ class StatisticsDatabase:
         """
         try:
             with self._open(_WAIT_S if waits else _BRIEFLY_S) as connection:
+                if anew:
+                    for table in _TABLES:
+                        connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run.run_id,))
+                    self._run_id = None
                 if self._run_id != run.run_id:
                     if only_known and not _knows_run(connection, run.run_id):
                         return False
@@ -119,7 +130,8 @@ class StatisticsDatabase:
         if self._connection is None:
             self._disk.make_directory(os.path.dirname(self._path))
             self._connection = _connect(self._path, wait_s)
-        self._connection.execute(f"PRAGMA busy_timeout = {round(wait_s * 1000)}")
+        else:
+            self._connection.execute(f"PRAGMA busy_timeout = {round(wait_s * 1000)}")
         return self._connection
 
     def close(self) -> None:
@@ -141,21 +153,13 @@ def record_run(path: str, run: RunRecord, statistics: Sequence[Statistic], *, di
 
 
 def rebuild_run(path: str, run: RunRecord, statistics: Sequence[Statistic], *, disk: Disk) -> None:
-    """Write what is to be known of a run in place of all that is, in one transaction.
+    """Write what is to be known of a run in place of all that is, in one transaction. Blocks.
 
     Raises:
         StorageError: The database cannot be written.
     """
-    disk.make_directory(os.path.dirname(path))
-    disk.announce("write", path)
-    try:
-        with closing(_connect(path)) as connection, connection:
-            for table in _TABLES:
-                connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run.run_id,))
-            _write_files(connection, run)
-            _write_run(connection, run, statistics)
-    except sqlite3.Error as error:
-        raise _make_error(path, error) from error
+    with closing(StatisticsDatabase(path, disk)) as database:
+        database.record(run, statistics, anew=True)
 
 
 def _make_error(path: str, error: sqlite3.Error) -> StorageError:
